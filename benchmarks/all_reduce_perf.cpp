@@ -1,4 +1,4 @@
-// Measures all_reduce with the columns and flags of NVIDIA's nccl-tests; --help says more.
+// Measures all_reduce with the columns and flags of NVIDIA's nccl-tests; see --help.
 #include "perf/program.hpp"
 
 int main(int count, char** arguments) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures an emulated cluster against what it should reach. See `cluster.sh --help`.
+# Measures collectives on an emulated cluster and compares them with their targets. See `cluster.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -8,13 +8,14 @@ usage() {
 Usage: cluster.sh DIRECTORY [--quick] [--undisturbed PERCENT]
 
 Makes 4 emulated hosts with links of 1 Gb/s (emulated_cluster.sh) and runs on them, with ranks placed by host and
-round robin: all_reduce_perf on 4x4 ranks beside Open MPI as it comes, with its ring forced, and with its HAN
-component in both of its ways; 16 MiB with DDL_REPRODUCIBLE=1; on 4+3+2+1 ranks; broadcast_perf; idle_wait and
-start_up_time. The links are measured once (DDL_PROBE=on), and the figures kept in DIRECTORY. JSON lines go into
-DIRECTORY, which must be new or empty; then a table of targets (targets.py) on standard output. Takes about 13 minutes; --quick, with fewer iterations, 7.
-On a virtual machine that is not left alone, --undisturbed repeats iterations (all_reduce_perf --help). The exit status is 1 if a target is missed.
+round-robin: all_reduce_perf on 4x4 ranks, compared with Open MPI's default, its ring, and its HAN component in both
+modes; 16 MiB with DDL_REPRODUCIBLE=1; 4+3+2+1 ranks; broadcast_perf; idle_wait and start_up_time. Measures the links
+once (DDL_PROBE=on) and keeps the figures in DIRECTORY. Writes JSON lines to DIRECTORY, which must be new or empty, and
+then prints a table of targets (targets.py). Takes about 13 minutes, or 7 with --quick, which does fewer iterations. On
+a virtual machine that shares its cores, --undisturbed repeats iterations (all_reduce_perf --help). The exit status is 1
+if a target is missed.
 
-DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.
+DDL_BIN: the directory of the programs (default: build/bin). Needs python3 and the requirements of emulated_cluster.sh.
 EOT
 }
 
@@ -51,7 +52,7 @@ all_reduce_perf=("$bin/all_reduce_perf" --undisturbed "$undisturbed")
 broadcast_perf=("$bin/broadcast_perf" --undisturbed "$undisturbed")
 on_cluster() { bash "$here/emulated_cluster.sh" run --name "$name" "$@"; }
 
-# Open MPI's way: as it comes, ring, or HAN, which 4.1 leaves off, in its two ways. The pipelined one of 4.1.4
+# Settings of Open MPI: default, ring, or HAN (off by default in 4.1) in its two modes. The pipelined mode of 4.1.4
 # crashes in place, so it is measured out of place.
 variant_settings() {
   case $1 in

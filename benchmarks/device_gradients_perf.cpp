@@ -1,4 +1,4 @@
-// What reducing gradients on a device costs. --help says more.
+// The cost of reducing gradients on devices; see --help.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -24,26 +24,25 @@
 namespace {
 
 constexpr std::string_view help =
-    R"(device_gradients_perf: a step of GradientReducer on devices, without any backward pass around it
+    R"(device_gradients_perf: a step of GradientReducer on devices, without a backward pass
 
   device_gradients_perf [--name value ...]
 
-Ranks are threads of this process, on the devices that there are in turn.
+Ranks are threads of this process, distributed over the devices.
 
   --ranks 1
-  --bytes 717668352           of gradients, as the article's model has them
-  --parameters 200            of alike size, one after the other in memory
+  --bytes 717668352           bytes of gradients; the default is the article's model
+  --parameters 200            number of parameters, of equal size and adjacent in memory
   --bucket-bytes 26214400     0: the library's choice
-  --steps 20                  timed, after 3 that are not
-  --json FILE                 appends lines
+  --steps 20                  timed steps, after 3 untimed ones
+  --json FILE                 appends JSON lines
 
-Prints, for gradients that become means and for such that are left as sums
-  host_us      that the calls of a step take
-  device_us    from the first ready to the last mean
-  copy_us      of a cudaMemcpyAsync of as many bytes from device to device
-  copies       device_us / copy_us: means are read and written once, sums read
-  wrong        elements
-Medians.
+Prints medians, for gradients that become means and for gradients that are left as sums:
+  host_us      time of a step's calls on the host
+  device_us    time on the device from the first ready to the last mean
+  copy_us      time of a cudaMemcpyAsync of the same bytes from device to device
+  copies       device_us / copy_us; means are read and written once, sums only read
+  wrong        number of wrong elements
 )";
 
 struct Options {
@@ -122,7 +121,7 @@ class Benchmark {
       const std::chrono::duration<double, std::micro> host = std::chrono::steady_clock::now() - begin;
       communicator_.wait(stream_);
       static_cast<void>(reducer.result());
-      if (i < 3) continue;  // the first learns the order
+      if (i < 3) continue;  // warm-up; the first step learns the order
       host_us.push_back(host.count());
       device_us.push_back(timer.us());
     }
@@ -168,7 +167,7 @@ class Benchmark {
     return perf::median_of(times);
   }
 
-  /// Sums of whole numbers, over twice as many items as there are ranks.
+  /// Checks sums of integers over twice as many items as ranks; returns the number of wrong elements.
   std::size_t count_wrong(ddl::GradientReducer& reducer, bool leave_sums) {
     const auto value = [](std::size_t i, int rank) {
       return static_cast<float>((i + static_cast<std::size_t>(rank)) % 64);

@@ -1,4 +1,4 @@
-// All-reduces of ranks that are threads, on one device or several. --help says more.
+// All-reduces of ranks that are threads, on one or several devices; see --help.
 
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
@@ -26,30 +26,30 @@
 namespace {
 
 constexpr std::string_view help =
-    R"(device_perf: all-reduces on devices, beside a copy from device to device
+    R"(device_perf: all-reduces on devices, compared with a copy from device to device
 
   device_perf [--name value ...]
 
-Ranks are threads of this process, on the devices that there are in turn, so several on one if there are fewer. f32,
-sums, out of place.
+Ranks are threads of this process, distributed over the devices; several share one if there are fewer. Sums of f32, out
+of place.
 
   --ranks 2
-  --smallest 1024      bytes
-  --largest 268435456
-  --factor 4           from one size to the next
-  --iterations 50      timed, back to back on each rank's stream, after 5 that are not
-  --nccl 0             1: by NCCL at all sizes, beside NCCL's own function called directly; each rank needs a device
-  --reproducible 0     1: in a reproducible context (DDL_REPRODUCIBLE), with the bits of the host's sums
-  --json FILE          appends lines
+  --smallest 1024      smallest size in bytes
+  --largest 268435456  largest size in bytes
+  --factor 4           factor between sizes
+  --iterations 50      timed iterations, back to back on each rank's stream, after 5 untimed ones
+  --nccl 0             1: uses NCCL at all sizes, and also measures NCCL called directly; each rank needs a device
+  --reproducible 0     1: uses a reproducible context (DDL_REPRODUCIBLE) and compares with the bits of the host's sums
+  --json FILE          appends JSON lines
 
 Prints for each size
-  time_us      of a call: the median over 5 repetitions of the slowest rank's mean
-  alone_us     of a call that is waited for, host time and all: the median of 50
-  copy_us      of a cudaMemcpyAsync of as many bytes from device to device, by rank 0 alone
-  nccl_us      (--nccl 1) of ncclAllReduce, called directly, measured like time_us
-  of_copy      rate of the all-reduce, which reads and writes n times as many bytes on n ranks of one device, over that of
-               the copy
-  wrong        elements
+  time_us      time of a call: the median over 5 repetitions of the slowest rank's mean
+  alone_us     time of a call followed by a wait, including the host: the median of 50
+  copy_us      time of a cudaMemcpyAsync of the same bytes from device to device, on rank 0 only
+  nccl_us      (--nccl 1) time of ncclAllReduce, called directly, measured like time_us
+  of_copy      rate of the all-reduce, which reads and writes n times the bytes with n ranks on one device, divided by the
+               rate of the copy
+  wrong        number of wrong elements
 )";
 
 struct Options {
@@ -81,7 +81,7 @@ Options parse(std::span<const std::string> arguments) {
   return options;
 }
 
-/// A communicator of NCCL's own, as a program without this library has it.
+/// A communicator of NCCL, used directly.
 class DirectNccl {
  public:
   explicit DirectNccl(ddl::Context& context) : library_(ddl::device::NcclLibrary::get()) {
@@ -189,7 +189,7 @@ class Benchmark {
     return wrong;
   }
 
-  /// Of a call, in us: the median of the slowest rank's means.
+  /// The time of a call in us: the median of the slowest rank's means.
   template <typename Call>
   double time_of(const Call& call) {
     meet();

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Emulates a cluster on this machine: network namespaces as hosts, joined by veth pairs and a bridge, each
-# direction of each host's link shaped to a rate. See `emulated_cluster.sh --help`.
+# Emulates a cluster on this machine: network namespaces are hosts, joined by veth pairs and a bridge; each direction of
+# each host's link is shaped to a rate. See `emulated_cluster.sh --help`.
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
@@ -14,17 +14,16 @@ Usage:
                            [MPIRUN_OPTIONS...] PROGRAM [ARGUMENTS...]
   emulated_cluster.sh down [--name ddl]
 
-up    makes the hosts (again, if there are any); each has its own network, host name, System V IPC and
-      /dev/shm, and a link of the given rate (tc's notation) in each direction, MTU 1500. TCP's congestion
-      control is one that goes by losses, as clusters' is: cubic, or reno where the kernel lends only that
-      (bbr, which some machines' kernels have as the default, keeps about 3% of a shared link for itself).
-run   starts PROGRAM with mpirun on all ranks: placed host by host (ranks 0 to 3 on the first host) or
-      round robin (ranks 0, 4, 8 ...). --ranks: so many on the first host, the second, and so on; hosts
-      that are not named have none. The environment is passed on, and with it Open MPI's settings
-      (OMPI_MCA_coll_han_priority=100); UCX sees eth0 alone unless UCX_NET_DEVICES says otherwise. The
-      exit status is mpirun's.
-      --hosts, --ranks-per-host and --rate may be repeated here; they must be what `up` was given.
-down  ends what runs on the hosts and removes them. There may be none.
+up    makes the hosts, and removes existing ones first. Each has its own network, host name, System V IPC
+      and /dev/shm, and a link of the given rate (in tc's notation) in each direction, with MTU 1500. TCP's
+      congestion control is based on losses, as in clusters: cubic, or reno if the kernel offers no other.
+      (bbr, the default of some kernels, gets about 3% less from a shared link.)
+run   starts PROGRAM with mpirun on all ranks, placed host by host (ranks 0 to 3 on the first host) or
+      round-robin (ranks 0, 4, 8 ...). --ranks: the number of ranks on the first host, the second, and so
+      on; further hosts have none. Passes the environment on, including Open MPI's settings
+      (OMPI_MCA_coll_han_priority=100). UCX uses only eth0 unless UCX_NET_DEVICES is set. The exit status
+      is mpirun's. --hosts, --ranks-per-host and --rate may be repeated here; they must match those of `up`.
+down  ends all processes on the hosts and removes the hosts, if there are any.
 
 Needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN), iproute2, util-linux, Open MPI, and tbf in the kernel.
 TCP's payload is at most 0.956 of the rate.
@@ -55,14 +54,15 @@ add_namespace() {
   ip -n "$1" link set lo up
 }
 
-# A device's traffic on its way out; tbf because netem is not in every kernel. A burst is 1 ms at 1 Gb/s: with
-# less a busy machine cannot keep the rate. The queue is long enough that nothing is dropped.
+# Shapes a device's outgoing traffic, with tbf because not every kernel has netem. A burst is 1 ms at 1 Gb/s; with less,
+# a busy machine cannot reach the rate. The queue is long enough that nothing is dropped.
 shape() {
   ip netns exec "$1" tc qdisc add dev "$2" root tbf rate "$rate" burst 128kb limit 4mb ||
     fail "tc refuses 'tbf rate $rate': either the rate is wrong or the kernel lacks CONFIG_NET_SCH_TBF"
 }
 
-# Sets congestion to what the host got: a kernel lends namespaces what tcp_allowed_congestion_control lists.
+# Sets the host's congestion control, and `congestion` to its name. A kernel offers namespaces those that
+# tcp_allowed_congestion_control lists.
 control_congestion() {
   for congestion in cubic reno; do
     ! ip netns exec "$1" sh -c "echo $congestion >/proc/sys/net/ipv4/tcp_congestion_control" 2>/dev/null || return 0
@@ -102,7 +102,7 @@ up() {
 
 check_same() { [ -z "$2" ] || [ "$2" = "$3" ] || fail "$1 $2: the cluster is up with $1 $3; take it down first"; }
 
-# Sets np. A host's number of ranks is its number of slots.
+# Writes a host file in which a host's number of slots is its number of ranks. Sets np.
 write_uneven_hostfile() {
   local count counts i=0
   IFS=, read -ra counts <<<"$ranks"
@@ -136,11 +136,11 @@ run() {
     hostfile=$state/hostfile-$ranks
     write_uneven_hostfile "$up_hosts"
   fi
-  # mpirun runs on the first host, so that its daemons on the others can reach it. ob1 with vader keeps
-  # shared memory to one host; UCX would find it between hosts, which share a kernel. More ranks than
-  # cores must yield while they wait. The daemons stay in this session: Linux gives each session an equal
-  # share of the cores (sched_autogroup_enabled), and in a kernel 6.18 those of a session that yield all the
-  # time kept other sessions' processes, ready to run, from running for seconds.
+  # mpirun runs on the first host, so that its daemons on the others can reach it. ob1 with vader restricts shared memory
+  # to a host; UCX would use it between emulated hosts, which share a kernel. More ranks than cores must yield while they
+  # wait. The daemons stay in this session: Linux gives each session an equal share of the cores
+  # (sched_autogroup_enabled), and in a kernel 6.18 processes of a session that constantly yield kept ready processes of
+  # other sessions from running for seconds.
   export UCX_NET_DEVICES=${UCX_NET_DEVICES:-eth0}
   export DDL_EMULATED_CLUSTER=$state OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   exec "$state/agent" --exec node0 mpirun \

@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Runs a command on a host of an emulated cluster (emulated_cluster.sh), whose state directory is
-# $DDL_EMULATED_CLUSTER:
-#   emulated_host.sh HOST COMMAND...          one shell command line, as ssh does: mpirun's plm_rsh_agent
+# Runs a command on a host of the emulated cluster (emulated_cluster.sh) whose state directory is $DDL_EMULATED_CLUSTER:
+#   emulated_host.sh HOST COMMAND...          a shell command line, like ssh; for mpirun's plm_rsh_agent
 #   emulated_host.sh --exec HOST PROGRAM ...  a program with its arguments
-# Each call gets a host name, System V IPC and /dev/shm of its own; mpirun makes one call per host.
+# Each call gets its own host name, System V IPC and /dev/shm; mpirun makes one call per host.
 set -euo pipefail
 
 : "${DDL_EMULATED_CLUSTER:?is not set; use emulated_cluster.sh run}"

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""How fast a device multiplies matrices, in PyTorch (cuBLAS): the measured ceiling for ddl_nmt and pytorch_nmt.py.
+"""Measures how fast a device multiplies matrices in PyTorch (cuBLAS): the upper bound for ddl_nmt and pytorch_nmt.py.
 
-C of m x n is A of m x k times B of k x n, of random numbers. The shapes are a square one and those of the article's model
-with 128 sentences of 30 words and 1,024 units: a step's words into the four gates at once, one word's state into the
-gates, and the words into the vocabulary. Prints the median for each; needs nothing but torch."""
+C of m x n is A of m x k times B of k x n, with random numbers. The shapes are a square one and those of the article's model
+with 128 sentences of 30 words and 1,024 units: all words of a step to the four gates, the state of one word to the gates,
+and the words to the vocabulary. Prints the median for each. Needs only torch."""
 
 import argparse
 import json
@@ -21,7 +21,7 @@ TYPES = {"f32": torch.float32, "tf32": torch.float32, "bf16": torch.bfloat16, "f
 
 
 def time_of(call):
-    """Of a call, in seconds: the median of 5 means of calls back to back."""
+    """Returns the time of a call in seconds: the median of 5 means of calls back to back."""
     times = []
     for repetition in range(6):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
@@ -59,7 +59,7 @@ def measure(arithmetic, name, shape):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", help="file to append a JSON line for each to")
+    parser.add_argument("--json", help="file to which a JSON line is appended for each")
     options = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("PyTorch sees no CUDA device")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All GPU tests and benchmarks, from a folder of programs. See `gpu.sh --help`.
+# Runs all GPU tests and benchmarks from a directory of programs. See `gpu.sh --help`.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -7,33 +7,33 @@ usage() {
   cat <<'EOT'
 Usage: gpu.sh [--bundle FILE] [--only GROUP[,GROUP...]] [--budget SECONDS] [--archive FILE] [--quick] DIRECTORY
 
-Runs the GPU tests and benchmarks on the devices that there are. Builds nothing and needs no MPI. For a machine that has
-a driver and little else, pack the programs where they can be built and carry one file; it holds this script:
+Runs the GPU tests and benchmarks on this machine's devices. Builds nothing and needs no MPI. For a machine with little
+more than a driver, pack the programs on a machine that can build them; the one file contains this script:
 
   here:   benchmarks/gpu_pack.sh ddl-gpu.tar.xz --arch 90
   there:  tar xf ddl-gpu.tar.xz && ddl-gpu/gpu.sh --budget 540 --archive gpu.tar.gz /tmp/gpu
 
 Groups, in this order; all unless --only names some:
-  smoke     seconds: whether the programs load, a small all-reduce of 1 and of 2 ranks. Without a device it ends here
-  tests     the GPU tests; that of several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is here
-  bench     the benchmarks, beside device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
-  trainer   the article's model by ddl_nmt, also with NVIDIA_TF32_OVERRIDE=1, and by PyTorch, if python3 has it
-  sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is here
+  smoke     takes seconds: whether the programs load, and a small all-reduce of 1 and of 2 ranks. Ends here without a device
+  tests     the GPU tests; the one with several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is installed
+  bench     the benchmarks, compared with device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
+  trainer   the article's model with ddl_nmt, also with NVIDIA_TF32_OVERRIDE=1, and with PyTorch, if python3 has it
+  sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is installed
 
---bundle FILE     runs what gpu_pack.sh packed into FILE, from a temporary folder
---budget SECONDS  ends by then: a step gets no more than what is left, the steps after it are named as not run
---archive FILE    where DIRECTORY goes, packed, after each step and at the end; default: DIRECTORY.tar.gz
+--bundle FILE     runs the bundle FILE of gpu_pack.sh, from a temporary directory
+--budget SECONDS  total time; a step gets at most the remaining time, and later steps are listed as not run
+--archive FILE    archive of DIRECTORY, written after each step and at the end; default: DIRECTORY.tar.gz
 --quick           to try the script: little data and few steps, the figures say nothing; a case or two of each test, and no
                   tests or trainer unless --only names them
 
-DIRECTORY must be new or empty. It gets what each step printed, gpu.jsonl (the machine first), machine.txt, steps.txt and
-reports/ (DDL_REPORT). A row is printed as a step ends, then the figures and all rows again. The archive is there also
-after SIGTERM, and when a step hangs. The exit status is 1 if anything failed, 3 if nothing did but the budget was too small.
+DIRECTORY must be new or empty. It gets each step's output, gpu.jsonl (with the machine first), machine.txt, steps.txt and
+reports/ (DDL_REPORT). Prints a row when a step ends, and finally the figures and all rows again. Writes the archive also
+after SIGTERM and if a step hangs. The exit status is 1 if a step failed, else 3 if the budget was too small.
 
 cuBLAS, cuDNN and NCCL are found in LD_LIBRARY_PATH, by the dynamic loader, or in python3's packages (nvidia-*, torch). A
 UCX with CUDA is found in the Python package libucx-cu12 or libucx-cu13, or in a bundle packed with gpu_pack.sh --ucx-wheel.
 
-DDL_BIN: where the programs are (default: build/bin). DDL_DEADLINE: default here 15. COMPUTE_SANITIZER: that program.
+DDL_BIN: the directory of the programs (default: build/bin). DDL_DEADLINE: default 15. COMPUTE_SANITIZER: its program.
 EOT
 }
 
@@ -85,11 +85,11 @@ bin=$root/build/bin
 [ -n "$bundle" ] || bin=${DDL_BIN:-$bin}
 [ -x "$bin/device_perf" ] || fail "$bin has no device_perf; build first, with CUDA, or set DDL_BIN"
 
-# A driver in trouble may not answer.
+# With a timeout, because a broken driver may not answer.
 smi() {
   timeout 10 nvidia-smi "$@" 2>/dev/null
 }
-# A line of what gpu_pack.sh says about the bundle; nothing where this is no bundle.
+# Prints a value that gpu_pack.sh wrote to the bundle; nothing outside of a bundle.
 packed() {
   sed -n "s/^$1=//p" "$root/bundle.txt" 2>/dev/null
 }
@@ -153,8 +153,8 @@ trap 'exit 143' TERM
 trap 'exit 130' INT
 trap 'exit 129' HUP
 
-# Ranks that are threads have kernels that wait for each other: each needs a queue of its own, and no kernel may be loaded
-# while another one waits.
+# Kernels of ranks that are threads wait for each other: each stream needs its own queue, and no kernel may be loaded while
+# another one waits.
 processes=(env LD_LIBRARY_PATH="$library_path" DDL_DEADLINE="${DDL_DEADLINE:-15}")
 threads=("${processes[@]}" CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER)
 json=(--json "$out/gpu.jsonl")
@@ -191,7 +191,7 @@ tests() {
   local plans=("${cases[@]}")
   [ "$devices" -ge 4 ] || [ -n "$quick" ] || plans+=(--gtest_filter='DevicePlans.TheExchangeAlone:DevicePlans.NcclOverAllRanks')
   step device_plans_test 120 "${threads[@]}" "$bin/device_plans_test" "${plans[@]}"
-  [ "$devices" -gt 1 ] || [ -n "$quick" ] || one_device=(--gtest_filter='DeviceReproducible.*') # the others are NCCL's
+  [ "$devices" -gt 1 ] || [ -n "$quick" ] || one_device=(--gtest_filter='DeviceReproducible.*') # the others need NCCL
   step device_reproducible_test 120 "${threads[@]}" "$bin/device_reproducible_test" "${cases[@]}" "${one_device[@]}"
   step device_processes 180 "${processes[@]}" bash "$script" "$bin/device_program" "${in_short[@]}"
   if ! command -v nvidia-cuda-mps-control >/dev/null; then
@@ -204,7 +204,7 @@ tests() {
     left_out device_processes_mps "MPS does not start: $(tail -n 1 "$out/mps/start.txt")"
     stop_mps
   fi
-  # With a UCX that knows devices' memory alone: the processes have found out.
+  # Only with a UCX that supports device memory, which the test of processes has found out.
   if [ ! -x "$bin/device_ucx_test" ]; then
     left_out device_ucx_test "$bin has none"
   elif grep -q '^skipped in part, UCX' "$out/device_processes.txt" 2>/dev/null; then
@@ -251,10 +251,10 @@ sanitize() {
   local sanitizer tool check
   sanitizer=${COMPUTE_SANITIZER:-$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer)}
   [ -n "$sanitizer" ] || { left_out sanitizer "compute-sanitizer is not here"; return; }
-  # A sanitizer may run kernels one after the other: those that wait for each other need one rank, or its own time.
+  # A sanitizer may serialise kernels. Those that wait for each other then need a single rank.
   for tool in memcheck racecheck synccheck; do
     check=("${threads[@]}" "$sanitizer" --tool "$tool" --error-exitcode 9)
-    [ $tool != memcheck ] || check+=(--report-api-errors no) # tests provoke some
+    [ $tool != memcheck ] || check+=(--report-api-errors no) # tests provoke some errors
     local perf=("${check[@]}" "$bin/device_perf" --ranks 1 --iterations)
     step "sanitizer_$tool" 120 "${perf[@]}" 2 --largest 65536
     step "sanitizer_${tool}_reproducible" 120 "${perf[@]}" 2 --largest 65536 --reproducible 1

@@ -1,13 +1,13 @@
-# Where a machine has the libraries that the GPU programs need. Sourced by gpu.sh, whose packed() and temporary it uses.
+# Finds the libraries that the GPU programs need. Sourced by gpu.sh; uses its packed() and temporary.
 
-# Folders of python3's packages.
+# Prints the directories of python3's packages.
 python_folders() {
   python3 -c 'import sys; print("\n".join(path for path in sys.path if path.endswith("-packages")))' 2>/dev/null
 }
 
-# The folder of a library: of LD_LIBRARY_PATH, the bundle's, one that the dynamic loader knows, of a Python package, or
-# the toolkit's.
-find_library() { # soname, the bundle's folder of libraries
+# Prints the directory of a library. Searches LD_LIBRARY_PATH, the bundle, the dynamic loader's directories, Python
+# packages and the CUDA toolkit.
+find_library() { # soname, the bundle's directory of libraries
   local folder known
   local -a folders
   IFS=: read -ra folders <<<"${LD_LIBRARY_PATH:-}"
@@ -26,7 +26,7 @@ find_library() { # soname, the bundle's folder of libraries
   return 1
 }
 
-# A UCX that was built with CUDA: the bundle's, or that of the Python package libucx.
+# Finds a UCX that was built with CUDA: the bundle's, or that of the Python package libucx.
 find_ucx() { # the bundle
   local folder
   while read -r folder; do
@@ -35,7 +35,7 @@ find_ucx() { # the bundle
   return 1
 }
 
-# As the library itself says, where python3 can ask it; else as its file is named.
+# Prints the version that the library reports, if python3 can query it; else that of its file name.
 version_of() { # library, file
   local version='' file
   file=$(readlink -f "$2")
@@ -59,8 +59,8 @@ EOT
   echo "$version"
 }
 
-# Of the bundle's libraries that machines have as a rule, links to those that are missing or too old here.
-link_fallbacks() { # the bundle's folder of libraries, the folder for the links
+# Links those of the bundle's fallback libraries that are missing or too old on this machine.
+link_fallbacks() { # the bundle's directory of libraries, the directory for the links
   local file folder
   mkdir -p "$2"
   for file in "$1"/fallback/*.so.*; do
@@ -72,8 +72,8 @@ link_fallbacks() { # the bundle's folder of libraries, the folder for the links
   done
 }
 
-# Sets cublas, cudnn, nccl and ucx, "version (folder)" or "missing", and library_path for the programs: the caller's, then
-# what has to be added to it.
+# Sets cublas, cudnn, nccl and ucx to "version (directory)" or "missing", and library_path for the programs: the caller's
+# path and the directories that it lacks.
 find_libraries() { # the bundle, its programs
   local name soname folder own=$1/build/lib
   library_path=${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}
@@ -95,7 +95,7 @@ find_libraries() { # the bundle, its programs
       libnccl) soname=libnccl.so.2 ;;
     esac
     if folder=$(find_library "$soname" "$own"); then
-      # The loader knows the others.
+      # The loader finds the others by itself.
       [[ ! $folder =~ -packages/|^/usr/local/cuda || :$library_path: == *:$folder:* ]] || library_path+=:$folder
       printf -v "${name#lib}" '%s' "$(LD_LIBRARY_PATH=$library_path version_of "$name" "$folder/$soname") ($folder)"
     else

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The GPU tests and benchmarks in one file, for a machine that has a driver and little else. See `gpu_pack.sh --help`.
+# Packs the GPU tests and benchmarks into one file, for a machine with little more than a driver. See `gpu_pack.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd "$here/.." && pwd)
@@ -9,8 +9,8 @@ usage() {
 Usage: gpu_pack.sh FILE [--arch 90] [--jobs N] [--ucx-wheel WHEEL] [--emulated] [--from BUILD]
 
 Builds the GPU tests, the GPU benchmarks and ddl_nmt without MPI, for one CUDA architecture, in build-gpu-pack-ARCH, and
-packs them with gpu.sh, what it runs, and the shared libraries that they need into FILE, of at most 40 MB. How FILE ends
-says how: .tar.xz, .tar.zst, or .tar.gz, which is twice as large, but needs no xz where it is unpacked.
+packs them with gpu.sh, its scripts and the required shared libraries into FILE, of at most 40 MB. The ending of FILE
+selects the format: .tar.xz, .tar.zst, or .tar.gz, which is twice as large but needs no xz for unpacking.
 
   here:   benchmarks/gpu_pack.sh ddl-gpu.tar.xz --arch 90
   there:  tar xf ddl-gpu.tar.xz && ddl-gpu/gpu.sh --budget 540 --archive gpu.tar.gz /tmp/gpu
@@ -18,15 +18,15 @@ says how: .tar.xz, .tar.zst, or .tar.gz, which is twice as large, but needs no x
 Without xz, `python3 -m tarfile -e ddl-gpu.tar.xz` unpacks it too.
 
 --arch ARCH        compute capability without its dot (default: 90); the programs run on no other
---jobs N           compilers at a time (default: as many as processors)
---ucx-wheel WHEEL  packs the UCX of this Python wheel too, which knows the devices' memory; Debian's does not, and
+--jobs N           number of concurrent compilers (default: the number of processors)
+--ucx-wheel WHEEL  also packs the UCX of this Python wheel, which supports device memory. Debian's does not;
                    device_ucx_test is left out with it. `pip download --no-deps libucx-cu13` gets it (for drivers of CUDA 12:
                    libucx-cu12). Where the package is installed, gpu.sh finds it without this
---emulated         packs the programs on emulated devices, to try FILE where there is no GPU
---from BUILD       packs what is in this build folder already, and builds nothing
+--emulated         packs the programs for emulated devices, to try FILE without a GPU
+--from BUILD       packs an existing build directory and builds nothing
 
-Not packed: the C library, the driver's libraries, cuBLAS, cuDNN and NCCL. They are the other machine's, whose glibc must not
-be older than what the programs need: gpu.sh says so.
+Not packed: the C library, the driver's libraries, cuBLAS, cuDNN and NCCL, which the other machine must have. gpu.sh reports
+a glibc that is too old for the programs.
 EOT
 }
 
@@ -90,8 +90,8 @@ copy_programs() {
   done
 }
 
-# What ldd finds, but for what comes with the C library, with the driver and in CUDA's own packages. Those that
-# most machines have, perhaps newer ones, are kept apart: gpu.sh takes them where they are missing.
+# Copies the libraries that ldd finds, except those of the C library, the driver and CUDA's packages. Libraries that most
+# machines have, perhaps newer ones, go to a separate directory: gpu.sh uses them only if they are missing.
 copy_libraries() {
   local needed missing
   [ -z "$emulated" ] || cp "$build/tests/device/emulated/libnccl.so.2" "$bundle/build/lib/"
@@ -104,7 +104,7 @@ copy_libraries() {
   find "$bundle/build/lib" -regex '.*/lib\(stdc\+\+\|gcc_s\|expat\)\.so\..*' -exec mv -t "$bundle/build/lib/fallback" {} +
 }
 
-# Of the wheel, what programs load.
+# Copies the files of the wheel that programs load.
 copy_ucx() {
   local file
   python3 -m zipfile -e "$wheel" "$work/wheel"
@@ -127,11 +127,11 @@ copy_scripts() {
   chmod +x "$bundle/gpu.sh"
 }
 
-# The newest version of a library's symbols that the programs and the packed libraries ask for.
+# Prints the newest version of a library's symbols that the programs and the packed libraries need.
 newest_of() {
   readelf -VW "$bundle"/build/bin/* "$bundle"/build/lib/*.so* | grep -oE "\b$1_[0-9.]+" | sed 's/.*_//' | sort -Vu | tail -n 1
 }
-# What gpu.sh says about the programs, and compares with the machine.
+# Prints the description of the bundle that gpu.sh prints and compares with the machine.
 describe() {
   echo "commit=$(git -C "$root" describe --always --dirty --exclude '*' --abbrev=12 2>/dev/null || echo unknown)"
   echo "glibc=$(newest_of GLIBC)"

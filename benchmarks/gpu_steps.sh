@@ -1,8 +1,8 @@
-# Runs gpu.sh's steps one after the other, in time, and keeps what they leave. Sourced by gpu.sh, which sets out (the folder
-# for it), archive, budget, devices and temporary.
+# Runs gpu.sh's steps in sequence, within the budget, and keeps their results. Sourced by gpu.sh, which sets out (the
+# directory for results), archive, budget, devices and temporary.
 failed=0 unfinished=() current='' mps=''
 
-# Ends processes, of whatever group or session, that were started with a variable.
+# Ends processes of any group or session that were started with a variable.
 end_processes() { # NAME=value
   local environment process
   for environment in /proc/[0-9]*/environ; do
@@ -18,7 +18,7 @@ left_out() { # name, why
   row "$1" "left out" "$2"
 }
 
-# Of a long text the beginning and the end.
+# Shortens a long file to its beginning and end.
 shorten() {
   local bytes
   bytes=$(stat -c %s "$1")
@@ -36,7 +36,7 @@ pack_results() {
   mv "$archive.part" "$archive"
 }
 
-# The status of the background process, or 124 where even SIGKILL does not end it.
+# Returns the status of the background process, or 124 if even SIGKILL does not end it.
 await() { # seconds
   local end=$((SECONDS + $1))
   while kill -0 "$current" 2>/dev/null; do
@@ -46,16 +46,16 @@ await() { # seconds
   wait "$current"
 }
 
-result_of() { # status, output, whether the limit was reached, whether the budget has shortened it
+result_of() { # status, output, whether the limit was reached, whether the budget shortened the limit
   if [ "$1" = 77 ] || { [ "$1" = 0 ] && grep -q '^\[  SKIPPED \]' "$2"; }; then
-    # Where there are devices, nothing has a reason to be skipped.
-    [ "$devices" -gt 0 ] && echo "FAILED: skipped" || echo skipped # all of it, or some cases
+    # With devices, no test has a reason to be skipped.
+    [ "$devices" -gt 0 ] && echo "FAILED: skipped" || echo skipped # the whole test, or some cases
   elif [[ $1 =~ ^(124|137)$ ]] && [ "$3" = 1 ]; then
     [ "$4" = 1 ] && echo "cut short" || echo "FAILED: time limit"
   elif [ "$1" != 0 ]; then
     echo "FAILED ($1)"
   elif grep -q '^skipped in part' "$2"; then
-    echo "ok, in part" # says which
+    echo "ok, in part" # the output says which part
   else
     echo ok
   fi
@@ -71,7 +71,7 @@ show_failure() { # name
 step() { # name, seconds, command
   local name=$1 limit=$2 status result begin=$SECONDS is_cut=0 left
   shift 2
-  left=$((${budget:-100000} - 3 - SECONDS)) # the rest is for the archive
+  left=$((${budget:-100000} - 3 - SECONDS)) # the remaining 3 s are for the archive
   if [ "$left" -le 0 ]; then
     unfinished+=("$name")
     row "$name" "not run" "the budget is used up"
@@ -109,7 +109,7 @@ stop_mps() {
   mps=''
 }
 
-# What the benchmarks and trainers that worked say.
+# Prints the figures of the benchmarks and trainers that succeeded.
 show_figures() {
   local name
   echo

@@ -1,4 +1,4 @@
-// What a rank that waits for a late peer takes of its core. --help says more.
+// The CPU time of a rank that waits for a late peer; see --help.
 
 #include <fmt/format.h>
 
@@ -20,13 +20,13 @@
 
 namespace {
 
-constexpr std::string_view help = R"(idle_wait: what a rank that waits for a late peer takes of its core
+constexpr std::string_view help = R"(idle_wait: the CPU time of a rank that waits for a late peer
 
   mpirun -n 2 idle_wait [--seconds 5] [--json FILE]
 
-The last rank comes so many seconds late to a barrier, to an all-reduce, and to one that was started with
-all_reduce_async. For each: the CPU time that the others spent, all threads of the process together, as a share
-of one core; of the ranks the largest. --json appends a line for each.
+The last rank arrives this many seconds late at a barrier, at an all-reduce, and at one that was started with
+all_reduce_async. Prints for each the CPU time that another rank spent, in all threads of its process together, as a
+share of one core: the largest of all ranks. --json appends a line for each.
 )";
 
 struct Options {
@@ -51,7 +51,7 @@ double cpu_seconds() {
 
 /// The largest share of a core that a waiting rank took.
 double measure(ddl::Context& context, double seconds, const std::function<void()>& meet) {
-  meet();  // what a first call costs is not what is asked
+  meet();  // excludes the cost of a first call
   context.communicator().barrier();
   const bool is_late = context.rank() == context.size() - 1;
   const auto start = std::chrono::steady_clock::now();

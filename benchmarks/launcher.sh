@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures what ddlrun adds to mpirun's start. See `launcher.sh --help`.
+# Measures the time that ddlrun adds to the start of mpirun. See `launcher.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -7,12 +7,13 @@ usage() {
   cat <<'EOT'
 Usage: launcher.sh [--rounds 5]
 
-Makes 4 emulated hosts (emulated_cluster.sh) and starts `true` on 4 ranks, by mpirun and by ddlrun in turns: the medians
-of the times until they end, and what ddlrun adds, which should be under 1 s. Then how long ddlrun takes to say that it
-cannot reach a host that drops all packets (by ssh), and one whose agent never ends: 10 s at most. Ends with 1 if one of
-these is missed.
+Makes 4 emulated hosts (emulated_cluster.sh) and starts `true` on 4 ranks, alternately by mpirun and by ddlrun. Prints the
+median times until they end, and the time that ddlrun adds; the target is 1 s. Then measures how long ddlrun takes to
+report a host that drops all packets (by ssh), and a host whose agent never ends; the target is 10 s. The exit status is 1
+if a target is missed.
 
-DDL_BIN: where ddlrun and ddl-topo are (default: build/bin). Needs what emulated_cluster.sh needs, python3 and ssh.
+DDL_BIN: the directory of ddlrun and ddl-topo (default: build/bin). Needs python3, ssh and the requirements of
+emulated_cluster.sh.
 EOT
 }
 
@@ -44,7 +45,7 @@ launch=("$bin/ddlrun" -H "node0:1,node1:1,node2:1,node3:1" --agent "$agent"
   --mpirun-options "--mca plm_rsh_no_tree_spawn 1 --mca oob_tcp_if_include 10.77.0.0/24")
 command=$("${on_first[@]}" "${launch[@]}" --no-check --dry-run true)
 
-seconds() { # a name, expected status, command: its time into the file of that name
+seconds() { # name, expected status, command; writes the command's time to the file of that name
   local file=$1 expected=$2 start end status=0
   shift 2
   start=$(date +%s%N)
@@ -67,7 +68,7 @@ chmod +x "$DDL_EMULATED_CLUSTER/silent"
 seconds silent 1 "${on_first[@]}" "$bin/ddlrun" -H node0:1,node1:1 --agent "$DDL_EMULATED_CLUSTER/silent" true
 
 status=0
-line() { # what, ms, at most
+line() { # what, ms, limit
   local met=ok
   [ -z "$3" ] || [ "$2" -le "$3" ] || met=MISSED status=1
   printf '%-50s %6d ms  %s\n' "$1" "$2" "${3:+<= $3 ms  $met}"

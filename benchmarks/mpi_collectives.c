@@ -1,4 +1,4 @@
-/* Times MPI's collectives: plain MPI, to be run with and without libddl_mpi (mpi_program.py).
+/* Times MPI's collectives. A plain MPI program, to be run with and without libddl_mpi (mpi_program.py).
  *   mpi_collectives [--allocated] [--iterations N] BYTES...
  * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
  * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of

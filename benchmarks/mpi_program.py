@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What an unmodified MPI program gains by libddl_mpi: runs mpi_collectives with and without it, in turns, on this host
-(2 and 4 processes) or on the emulated cluster (4x4), and prints times and their ratios. A time is the median over
-rounds of the program's medians. Leave the machine alone meanwhile."""
+"""Measures what an unmodified MPI program gains by libddl_mpi: runs mpi_collectives alternately with and without it, on
+this host (2 and 4 processes) or on the emulated cluster (4x4), and prints times and their ratios. A time is the median
+over rounds of the program's medians. The machine should be otherwise idle."""
 
 import argparse
 import json
@@ -24,7 +24,7 @@ def size_text(size):
 
 
 def times_of(command, environment):
-    """{(collective, bytes): us} of one run."""
+    """Runs the program once; returns {(collective, bytes): us}."""
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"mpi_program.py: exit status {done.returncode} of: {' '.join(command)}")
@@ -38,7 +38,7 @@ def times_of(command, environment):
 
 
 def compare(where, launch, program, library, sizes, options, rounds):
-    """JSON rows: both ways' medians over `rounds` rounds."""
+    """Returns JSON rows with the medians over `rounds` rounds, with and without the library."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     ways = {"without": ["env"], "with": ["env", f"LD_PRELOAD={library}"]}
     runs = {way: [] for way in ways}
@@ -78,8 +78,8 @@ def main():
     parser.add_argument("--placement", choices=["host", "round_robin"], default="host",
                         help="of the cluster's ranks (default: %(default)s)")
     parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
-    parser.add_argument("--rounds", type=int, default=3, help="turns of each way (default: %(default)s)")
-    parser.add_argument("--json", metavar="FILE", help="append a JSON line a row")
+    parser.add_argument("--rounds", type=int, default=3, help="runs with and without the library (default: %(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="append a JSON line per row")
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build" / "bin",
                         help="where the programs are (default: build/bin, and the library ../lib)")
     arguments = parser.parse_args()

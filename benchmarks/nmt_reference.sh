@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The article's model, trained on sentences of one length of random words. See `nmt_reference.sh --help`.
+# Trains the article's model on sentences of random words, all of the same length. See `nmt_reference.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -8,9 +8,9 @@ usage() {
 Usage: nmt_reference.sh [--steps N] [--json FILE] [-- flags of ddl_nmt]
 
 Trains ddl_nmt's preset ddl_reference (4 layers of 1,024 units, 36,548 words, 717,668,352 bytes of gradients) with one
-rank for N steps (default 25, of which the first 5 are not timed), 30 words a side with the end of the sentence, so that
-pytorch_nmt.py at its defaults does the same work. Prints the median and appends it as a JSON line to FILE. Flags after
--- come last, so --device=cuda chooses where.
+rank for N steps (default 25, of which the first 5 are not timed). Sentences have 30 words on each side, including the end
+of the sentence, so that pytorch_nmt.py with its defaults does the same work. Prints the median time of a step and appends
+it as a JSON line to FILE. Flags after -- are passed last, such as --device=cuda.
 
 DDL_NMT: the program (default: build/bin/ddl_nmt).
 EOT2

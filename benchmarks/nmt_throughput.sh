@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Words per second (source and target) of training the benchmark model: 2 layers x 256 units, scaled_luong
-# with input feeding, V = 8,000, 64 sentences a rank.
+# Measures the words per second (source and target) of training the benchmark model: 2 layers x 256 units, scaled_luong
+# with input feeding, V = 8,000, 64 sentences per rank.
 #   benchmarks/nmt_throughput.sh [--data PREFIX] [--ranks N] [--steps N] [--json FILE] [-- flags of ddl_nmt]
-# PREFIX.en and PREFIX.de (or .gz) are the text; without it the built-in corpus, whose vocabulary is smaller.
-# Prints the median over the steps after the first 20 and appends it as a JSON line to FILE.
+# PREFIX.en and PREFIX.de (or .gz) are the text; default: the built-in corpus, which has a smaller vocabulary. Prints the
+# median over the steps after the first 20 and appends it as a JSON line to FILE.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures how much of the reduction of gradients hides behind backward. See `overlap.sh --help`.
+# Measures how much of the gradients' reduction overlaps with backward. See `overlap.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -8,14 +8,14 @@ usage() {
 Usage: overlap.sh DIRECTORY [--undisturbed PERCENT]
 
 Makes 4 emulated hosts x 4 ranks with links of 1 Gb/s (emulated_cluster.sh) and runs overlap_perf on them, with ranks
-placed by host and round robin: the article's model scaled down to these links, during and after backward;
-less compute than the reduction takes; 16 bits between hosts; the embedding of the article's model by rows. Then one
-rank alone, five times each, for the reducer's own cost: asleep like the others, which counts, and computing.
-Medians; on a virtual machine that is not left alone, --undisturbed repeats steps (overlap_perf --help). JSON
-lines go into DIRECTORY, which must be new or empty; then a table of targets on standard output. Takes about 3
-minutes. The exit status is 1 if a target is missed.
+placed by host and round-robin: the article's model, scaled down to these links, with reductions during and after
+backward; with less compute than the reduction takes; with 16 bits between hosts; and the embedding of the article's
+model by rows. Then measures the reducer's own cost on a single rank, five times each: sleeping instead of computing,
+which is compared with the target, and computing. Times are medians; on a virtual machine that shares its cores,
+--undisturbed repeats steps (overlap_perf --help). Writes JSON lines to DIRECTORY, which must be new or empty, and then
+prints a table of targets. Takes about 3 minutes. The exit status is 1 if a target is missed.
 
-DDL_BIN: where the programs are (default: build/bin). Needs what emulated_cluster.sh needs, and python3.
+DDL_BIN: the directory of the programs (default: build/bin). Needs python3 and the requirements of emulated_cluster.sh.
 EOT
 }
 

@@ -1,4 +1,4 @@
-// How much of the reduction of gradients hides behind backward. --help says more.
+// How much of the gradients' reduction overlaps with backward; see --help.
 
 #include <fmt/format.h>
 
@@ -28,40 +28,41 @@
 namespace {
 
 constexpr std::string_view help =
-    R"(overlap_perf: how much of the reduction of gradients hides behind backward
+    R"(overlap_perf: how much of the gradients' reduction overlaps with backward
 
   mpirun -n RANKS overlap_perf [--name value ...]
 
-A training step whose forward and backward passes sleep instead of computing: a third of the compute time, then
-two thirds in which the gradients become ready one after the other, last registered first, each written just
-before. GradientReducer reduces them meanwhile. For the medians over all steps, the slowest rank counts.
+Runs training steps that sleep instead of computing: a third of the compute time is forward; in the other two thirds,
+backward, gradients become ready one after the other, the last registered first, each written just before.
+GradientReducer reduces them meanwhile. Times are medians over all steps of the slowest rank's time.
 
   --compute-ms 360     forward and backward together
-  --bytes 7176683      of gradients, f32. The default needs at 1 Gb/s what the article's 717,668,352 bytes need at
-                       100 Gb/s
-  --parameters 200     of alike size
+  --bytes 7176683      bytes of f32 gradients. The default takes as long at 1 Gb/s as the article's 717,668,352 bytes
+                       at 100 Gb/s
+  --parameters 200     number of parameters, of equal size
   --bucket-bytes 0     0: the library's choice
-  --wire f32           f32, bf16 or f16 between hosts
-  --steps 12           timed, after 2 that are not
-  --undisturbed 100    percent: repeats a step, four times at most, while a virtual machine's hypervisor takes more of
-                       a machine's time; the least disturbed one counts
-  --spin               computes instead of sleeping: for as many ranks as there are processors; takes no value
+  --wire f32           type between hosts: f32, bf16 or f16
+  --steps 12           timed steps, after 2 untimed ones
+  --undisturbed 100    repeats a step, at most four times, while the hypervisor of a virtual machine takes more than
+                       this percentage of a machine's time; the least disturbed repetition counts
+  --spin               spins instead of sleeping, for no more ranks than processors; takes no value
   --after-backward     reduces after backward instead of during it; takes no value
   --leave-sums         leaves the division by the weight to the optimiser; takes no value
-  --rows 0             measures an embedding of so many rows instead, whose gradient travels by rows and whole in turns:
-  --width 1024           elements of a row
-  --tokens 3200          that each rank looks up, Zipf-distributed
+  --rows 0             if not 0, measures an embedding with this many rows instead, whose gradient travels alternately
+                       by rows and whole
+  --width 1024         elements of a row of the embedding
+  --tokens 3200        number of Zipf-distributed tokens that each rank looks up
   --json FILE          appends a line
 
 Prints
-  step_ms       a step
-  compute_ms    of it, what was asked for
-  reduce_ms     a step without any compute: the reduction alone
-  bound_ms      1.05 max(forward + backward, forward + reduction) + the time of the first and of the last bucket
+  step_ms       time of a step
+  compute_ms    the requested compute time
+  reduce_ms     time of a step without compute: the reduction alone
+  bound_ms      1.05 max(forward + backward, forward + reduction) + the times of the first and the last bucket
   efficiency    compute_ms / step_ms
-  own_ms        what one step spends in the reducer's calls, those that wait among them
-  stolen        (JSON) what the machine's hypervisor took of its time: times taken on a machine that is not left alone
-                say little
+  own_ms        time of a step's calls of the reducer, including those that wait
+  stolen        (JSON) the share of the machine's time that its hypervisor took; with a large share the other times are
+                not meaningful
 )";
 
 using Clock = std::chrono::steady_clock;
@@ -126,7 +127,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Of the slowest rank.
+/// The slowest rank's value.
 double slowest(ddl::Context& context, double value) {
   context.communicator().all_reduce(std::span(&value, 1), ddl::ReduceOp::max);
   return value;
@@ -142,7 +143,7 @@ std::vector<ddl::GradientShape> shapes(const Options& options) {
   return shapes;
 }
 
-/// The weight of a rank's gradients: with 1, one rank would have no means to make.
+/// The weight of a rank's gradients. Not 1, with which a single rank would have no means to make.
 constexpr double tokens_a_rank = 3200;
 
 struct Times {
@@ -150,7 +151,7 @@ struct Times {
   double own_ms = 0;
 };
 
-/// What stands in for forward and backward.
+/// Stands in for forward and backward.
 void compute_until(Clock::time_point end, bool spin) {
   if (!spin) return std::this_thread::sleep_until(end);
   static std::vector<float> values(16'384, 1.0f);
@@ -159,7 +160,7 @@ void compute_until(Clock::time_point end, bool spin) {
   }
 }
 
-/// Steps of a reducer whose compute is no more than that, and that gradients are written.
+/// Steps of a reducer in which compute is only simulated, and gradients are written.
 class Training {
  public:
   Training(ddl::Context& context, ddl::GradientReducer& reducer, std::span<const ddl::Gradient> gradients,
@@ -182,7 +183,7 @@ class Training {
     }
     return {median(steps), slowest(context_, median(own))};
   }
-  /// Steps so far.
+  /// The number of repeated steps so far.
   [[nodiscard]] int repeated() const noexcept { return repeated_; }
 
  private:
@@ -231,7 +232,7 @@ class Report {
   void line(const std::string& json) {
     if (json_.is_open()) json_ << json << std::endl;
   }
-  /// For a JSON line: what the hypervisor has taken of rank 0's machine so far.
+  /// The time that the hypervisor has taken from rank 0's machine so far, for a JSON line.
   [[nodiscard]] std::string stolen() const {
     const std::optional<double> share = stolen_.share();
     return share ? fmt::format("{:.4f}", *share) : "null";
@@ -283,7 +284,7 @@ void measure_overlap(ddl::Context& context, const Options& options, Report& repo
       report.stolen()));
 }
 
-/// Rows that tokens look up, of which the k-th most frequent is k times as rare as the first.
+/// The rows that Zipf-distributed tokens look up: the k-th most frequent row is k times as rare as the first.
 class ZipfTokens {
  public:
   ZipfTokens(std::size_t rows, std::uint64_t seed) : random_(seed), cumulative_(rows) {
@@ -318,7 +319,7 @@ void measure_rows(ddl::Context& context, const Options& options, Report& report)
     const std::vector<std::int32_t> rows = tokens.draw(options.tokens);
     for (const auto* buffer : {&by_rows, &whole}) {
       std::ranges::fill(buffer->values(), 0.0f);
-      for (const std::int32_t row : rows) {  // whole numbers: sums are exact in any order
+      for (const std::int32_t row : rows) {  // integers, so that sums are exact in any order
         for (float& value :
              buffer->values().subspan(static_cast<std::size_t>(row) * options.width, options.width))
           value += 1;

@@ -1,4 +1,4 @@
-// How good the planner's choices are, judged by simulation. --help says more.
+// The quality of the planner's choices, by simulation; see --help.
 
 #include <fmt/format.h>
 
@@ -23,17 +23,17 @@
 
 namespace {
 
-constexpr std::string_view help = R"(How good the planner's choices are, judged by simulation.
+constexpr std::string_view help = R"(The quality of the planner's choices, by simulation.
 
   plan_quality [--collective NAME] [--preset NAME ...] [--ranks N ...] [--min BYTES] [--max BYTES]
                [--step FACTOR] [--within FACTOR] [--work TRANSFERS] [--round-robin] [--json FILE]
 
-For each machine, number of ranks and size: the simulated time of the plan that `Planner::choose` takes,
-over that of the best candidate, over the physical bound, and over a flat ring by host. The best candidate
-is looked for among all whose prediction is within a factor of the best prediction (`--within`,
-default 1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 a case), and always
-among the flat rings and the best-predicted plan of each decomposition. Ends with how many choices are
-within 5% and 25% of the best, and the worst.
+Prints for each machine, number of ranks and size the simulated time of the plan that `Planner::choose` returns,
+divided by that of the best candidate, by the physical bound, and by that of a flat ring by host. The best
+candidate is searched among those whose prediction is within a factor of the best prediction (`--within`, default
+1.5), as far as a limit on simulated transfers allows (`--work`, default 300000 per case), and always among the
+flat rings and the plan with the best prediction of each decomposition. Finally prints how many choices are within
+5% and 25% of the best, and the worst choice.
 )";
 
 using namespace ddl::topology;
@@ -83,7 +83,7 @@ Options parse(std::span<const std::string> arguments) {
   return options;
 }
 
-/// As many hosts as hold the ranks.
+/// The preset with as many hosts as the ranks need.
 std::string preset_for(const std::string& name, int ranks) {
   constexpr int ranks_of_ethernet_host = 4;
   if (name == "host") return fmt::format("host:{}", ranks);
@@ -125,7 +125,7 @@ std::string steps_of(const Plan& plan) {
   return plan.order_name + steps_of(shape, plan.chunks);
 }
 
-/// By the simulated time of what the ranks run.
+/// Judges plans by the simulated time of the programs that the ranks run.
 class Judge {
  public:
   Judge(const Topology& topology, const Placement& placement) : trial_(topology, placement, {}) {}

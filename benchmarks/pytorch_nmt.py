@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The article's model in PyTorch, as the peer of `ddl_nmt --preset=ddl_reference`: cuDNN's LSTM at the same sizes.
+"""The article's model in PyTorch, for comparison with `ddl_nmt --preset=ddl_reference`: cuDNN's LSTM with the same sizes.
 
-A bidirectional encoder (half of the layers in each direction, as tensorflow/nmt's), a decoder of as many layers without
-attention, no biases in the projection, dropout between layers, SGD with clipped gradients. Sentences of one length, so
-that no time goes into padding. Prints the median over the timed steps for each arithmetic; needs nothing but torch."""
+A bidirectional encoder (half of the layers in each direction, as in tensorflow/nmt), a decoder with as many layers and no
+attention, no biases in the projection, dropout between layers, SGD with clipped gradients. All sentences have the same
+length, so that no time is spent on padding. Prints the median over the timed steps for each arithmetic. Needs only torch."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ class Translator(nn.Module):
         words = self.dropout(self.source(source))
         _, (fw_h, fw_c) = self.forwards(words)
         _, (bw_h, bw_c) = self.backwards(words.flip(0))
-        # Layer by layer, forwards before backwards, are the decoder's first states.
+        # The decoder's initial states are the encoder's last ones: layer by layer, forward before backward.
         first = tuple(torch.stack(pair, 1).flatten(0, 1) for pair in ((fw_h, bw_h), (fw_c, bw_c)))
         out, _ = self.decoder(self.dropout(self.target(target)), first)
         return self.projection(out)
@@ -90,16 +90,16 @@ def measure(arithmetic, options, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--arithmetic", default="f32,tf32,f16,bf16", help="of f32, tf32, f16, bf16; default: all")
+    parser.add_argument("--arithmetic", default="f32,tf32,f16,bf16", help="comma-separated: f32, tf32, f16, bf16; default: all")
     parser.add_argument("--vocabulary", type=int, default=36548)
     parser.add_argument("--units", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--dropout", type=float, default=0.2)
-    parser.add_argument("--batch", type=int, default=128, help="sentences (default: 128)")
-    parser.add_argument("--words", type=int, default=30, help="of each sentence, on each side (default: 30)")
-    parser.add_argument("--steps", type=int, default=20, help="timed (default: 20)")
-    parser.add_argument("--warm_up", type=int, default=5, help="not timed (default: 5)")
-    parser.add_argument("--json", help="file to append a JSON line for each arithmetic to")
+    parser.add_argument("--batch", type=int, default=128, help="sentences per step (default: 128)")
+    parser.add_argument("--words", type=int, default=30, help="words per sentence on each side (default: 30)")
+    parser.add_argument("--steps", type=int, default=20, help="timed steps (default: 20)")
+    parser.add_argument("--warm_up", type=int, default=5, help="untimed steps (default: 5)")
+    parser.add_argument("--json", help="file to which a JSON line is appended for each arithmetic")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
         parser.error("PyTorch sees no CUDA device; --device cpu runs without one")

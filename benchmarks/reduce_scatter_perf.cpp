@@ -1,4 +1,4 @@
-// Measures reduce_scatter with the columns and flags of NVIDIA's nccl-tests; --help says more.
+// Measures reduce_scatter with the columns and flags of NVIDIA's nccl-tests; see --help.
 #include "perf/program.hpp"
 
 int main(int count, char** arguments) {

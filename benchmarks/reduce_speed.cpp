@@ -1,4 +1,4 @@
-// How fast the reduction kernels are. --help says more.
+// The speed of the reduction kernels; see --help.
 
 #include <fmt/format.h>
 
@@ -22,16 +22,16 @@
 
 namespace {
 
-constexpr std::string_view help = R"(How fast the reduction kernels are.
+constexpr std::string_view help = R"(The speed of the reduction kernels.
 
   reduce_speed [--bytes B] [--inputs N] [--targets N] [--place in|out] [--threads T] [--rounds R]
 
-Prints a line for each type, operation and instruction set that this machine has. B bytes is the size of
-each operand, of all threads together. With `--place in` targets are inputs, as far as there are any. GB/s
-counts each input as read once and each target as written once. `of copy` is the speed relative to the C
-library's memmove by 64 bytes inside the operands (in place) or memcpy between them, of half as many bytes: it
-reads and writes as many. The two take turns; times are medians over R rounds. Without arguments: 2 inputs and
-targets, in place, of 16 KiB, 256 KiB and 64 MiB, by one thread.
+Prints a line for each type, operation and instruction set of this machine. B is the size in bytes of each operand
+of all threads together. With `--place in`, targets are inputs, as far as there are inputs. GB/s counts each input
+as read once and each target as written once. `of copy` is the speed relative to the C library's memmove by 64
+bytes inside the operands (in place) or memcpy between them; it copies half as many bytes, so that it reads and
+writes the same number. The two alternate; times are medians over R rounds. Without arguments: 2 inputs and
+targets, in place, of 16 KiB, 256 KiB and 64 MiB, with one thread.
 )";
 
 using namespace ddl;
@@ -62,7 +62,7 @@ Options parse(std::span<const std::string> arguments) {
   return options;
 }
 
-/// Each operand is that of all threads; thread t has the t-th piece.
+/// Operands that all threads share; thread t has the t-th piece of each.
 class Operands {
  public:
   Operands(const Options& options, std::size_t bytes) : options_(options) {
@@ -77,7 +77,7 @@ class Operands {
     }
     const std::size_t aliased = options.in_place ? std::min(options.inputs, options.targets) : 0;
     const std::size_t operands = options.inputs + options.targets - aliased;
-    // Lengths that are no power of two keep the operands off each other's places in the caches.
+    // A distance that is no power of two keeps operands from evicting each other from the caches.
     stride_ = piece_ * static_cast<std::size_t>(options.threads) + 4096 + 256;
     memory_.resize(operands * stride_ + 64);
     std::byte* start = memory_.data() + 64 - reinterpret_cast<std::uintptr_t>(memory_.data()) % 64;
@@ -100,7 +100,7 @@ class Operands {
                 piece_ / size_of(type), divisor);
   }
 
-  /// Half the reduction's bytes: by 64 bytes inside each operand if that is in place, otherwise from the
+  /// Copies half as many bytes as the reduction has: in place, inside each operand by 64 bytes; else from the
   /// first half of the operands to the second.
   void copy(int thread) const {
     const std::size_t at = piece_ * static_cast<std::size_t>(thread);
@@ -133,7 +133,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Median seconds of the two, which take turns.
+/// The median times in seconds of two functions, which run alternately.
 std::pair<double, double> measure(const Options& options, std::size_t repeat,
                                   const std::function<void(int)>& first,
                                   const std::function<void(int)>& second) {

@@ -1,5 +1,5 @@
-// scaling: how long a training step takes on more and more workers, and how much of the reduction hides
-// behind backward.
+// scaling: the time of a training step by number of workers, and how much of the reduction overlaps with
+// backward.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -32,29 +32,29 @@ using ddl::topology::Planner;
 using ddl::topology::Topology;
 
 constexpr std::string_view help =
-    R"(scaling: how a training step's time grows with the number of workers
+    R"(scaling: the time of a training step by number of workers
 
-  scaling                                  the reference model on 1 to 16 GPUs of four IBM AC922, simulated
+  scaling                                  simulates the reference model on 1 to 16 GPUs of four IBM AC922
   scaling --topology dgx1v:4 --workers 1,8,16,32
   scaling --topology ethernet:4x4@10gbit --bytes 100M --compute-ms 900 --buckets 8M
-  scaling --json rows.jsonl                also writes the rows as JSON lines; - is standard output, without text
+  scaling --json rows.jsonl                also writes the rows as JSON lines; - prints only these
 
 Options
-  --source simulated       where times come from; the only one that there is now
+  --source simulated       the source of times; only this one exists
   --topology NAME|FILE|-   a preset (ddl-topo presets) or a file; default ac922:4
-  --bytes N                of all gradients; K, M and G are powers of 1024; default 717668352
-  --compute-ms X           of one step on one worker, of which backward is two thirds; default 360
+  --bytes N                bytes of all gradients; K, M and G are powers of 1024; default 717668352
+  --compute-ms X           compute time of a step on one worker, two thirds of it backward; default 360
   --workers N,N,...        default 1,2,4,8,12,16
-  --buckets N              gradients that are reduced together while backward goes on; default 25M
-  --json FILE
+  --buckets N              size in bytes of the buckets that are reduced during backward; default 25M
+  --json FILE              writes the rows as JSON lines
   -h, --help
 
-Each worker computes as much as one alone does, so the speed-up is workers x time of one / time of a step. "after":
-one all-reduce of all gradients follows backward. "overlapped": gradients come evenly over backward; a bucket's
-all-reduce starts when its gradients are there and the bucket before it is done. The all-reduce's time is that of the
-simulator for the plan that the planner chooses; that reducing takes time from computing is left out.
-Rows: source, workers, mode, step_ms, speedup, efficiency, hidden (share of the all-reduces' time that backward hides),
-plan, plan_hash, bytes, bucket_bytes, reduction_ms, bound_ms, topology.
+Each worker computes as much as a single one, so the speed-up is workers x time of one / time of a step. "after": one
+all-reduce of all gradients follows backward. "overlapped": gradients become ready evenly during backward; a bucket's
+all-reduce starts when its gradients are ready and the previous bucket is reduced. The time of an all-reduce is simulated
+for the plan that the planner chooses, and does not slow down compute.
+Rows: source, workers, mode, step_ms, speedup, efficiency, hidden (share of the all-reduces' time that overlaps with
+backward), plan, plan_hash, bytes, bucket_bytes, reduction_ms, bound_ms, topology.
 )";
 
 constexpr std::uint64_t reference_bytes = 717'668'352;
@@ -62,7 +62,7 @@ constexpr double reference_compute_ms = 360;
 constexpr double backward_share = 2.0 / 3;
 constexpr double most_transfers = 2e7;
 
-/// Milliseconds a step that the article (IBM DDL on AC922, four V100 a host) reports.
+/// The article's times per step in milliseconds (IBM DDL on AC922, four V100 per host).
 constexpr std::array<std::pair<int, double>, 6> article = {
     {{1, 360}, {2, 450}, {4, 560}, {8, 680}, {12, 690}, {16, 700}}};
 
@@ -86,12 +86,12 @@ struct Row {
   double speedup = 0;
   double efficiency = 0;
   double hidden = 0;
-  double reduction_ms = 0;  // of all buckets
-  double bound_ms = 0;      // of one all-reduce of everything
-  Plan plan;                // of a whole bucket
+  double reduction_ms = 0;  // for all buckets
+  double bound_ms = 0;      // for one all-reduce of everything
+  Plan plan;                // for a full bucket
 };
 
-/// All-reduce plans and their simulated times for one number of workers.
+/// The plans of all-reduces and their simulated times, for one number of workers.
 class Reductions {
  public:
   Reductions(const Topology& topology, int workers) : planner_(topology, place_by_host(topology, workers)) {}
@@ -132,7 +132,7 @@ Row row_of(const Settings& settings, Reductions& reductions, int workers, bool o
   row.bound_ms = reductions.of(settings.bytes).plan.bound_us / 1e3;
   const double backward_ms = settings.compute_ms * backward_share;
   const double forward_ms = settings.compute_ms - backward_ms;
-  double idle_from = 0;  // when the reduction before is done
+  double idle_from = 0;  // when the previous reduction ends
   for (std::uint64_t done = 0; done < settings.bytes;) {
     const std::uint64_t bytes = std::min(bucket, settings.bytes - done);
     done += bytes;

@@ -1,4 +1,4 @@
-// How fast the simulator is. --help says more.
+// The speed of the simulator; see --help.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -19,22 +19,22 @@
 
 namespace {
 
-constexpr std::string_view help = R"(How fast the simulator is.
+constexpr std::string_view help = R"(The speed of the simulator.
 
   simulator_speed [--topology NAME] [--ranks N] [--bytes B] [--decomposition D] [--algorithm A] [--chunks C]
                   [--placement host|round-robin] [--jitter J] [--repeat R]
 
-Lowers an all-reduce of f32 in that decomposition, with the same algorithm in every dimension, and
-simulates it R times. Prints a JSON line: transfers, the simulated time, wall times in s of lowering and of
-the fastest simulation, transfers a second, and the process's peak memory. The target: 1,024 ranks in
-under 30 s and 4 GB, which is what it does without arguments.
+Lowers an all-reduce of f32 in the given decomposition, with the same algorithm in every dimension, and simulates
+it R times. Prints a JSON line: transfers, the simulated time, the wall times in s of lowering and of the fastest
+simulation, transfers per second, and the process's peak memory. Without arguments it simulates 1,024 ranks, for
+which the target is less than 30 s and 4 GB.
 )";
 
 using namespace ddl::topology;
 
 struct Options {
   std::string topology = "dgx_h100:128";
-  int ranks = 0;  // all devices
+  int ranks = 0;  // 0: all devices
   std::uint64_t bytes = 1U << 30U;
   std::string decomposition = "8x128";
   Algorithm algorithm = Algorithm::ring;

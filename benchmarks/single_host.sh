@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Measures one host against what it should reach. See `single_host.sh --help`.
+# Measures collectives on one host and compares them with their targets. See `single_host.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -7,12 +7,12 @@ usage() {
   cat <<'EOT'
 Usage: single_host.sh DIRECTORY
 
-Runs all_reduce_perf with 2 and 4 processes and with 64 threads on this host, beside MPI, a plain loop and threads
-that do the same reads and writes; and idle_wait. JSON lines go into DIRECTORY, which must be new or empty; then
-a table of targets (targets.py) on standard output. Takes about 3 minutes. Leave the machine alone meanwhile. The
-exit status is 1 if a target is missed.
+Runs all_reduce_perf with 2 and 4 processes and with 64 threads on this host, compared with MPI, a plain loop, and
+threads that do the same reads and writes; and idle_wait. Writes JSON lines to DIRECTORY, which must be new or empty, and
+then prints a table of targets (targets.py). Takes about 3 minutes, during which the machine should be otherwise idle.
+The exit status is 1 if a target is missed.
 
-DDL_BIN: where the programs are (default: build/bin). Needs mpirun and python3.
+DDL_BIN: the directory of the programs (default: build/bin). Needs mpirun and python3.
 EOT
 }
 

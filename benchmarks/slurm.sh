@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs ddl/launcher/cluster/slurm.sbatch under a Slurm of this machine alone. See `slurm.sh --help`.
+# Runs ddl/launcher/cluster/slurm.sbatch under a temporary Slurm on this machine. See `slurm.sh --help`.
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 
@@ -7,14 +7,14 @@ usage() {
   cat <<'EOT'
 Usage: slurm.sh [--hosts 1] [--tasks-per-node 2] [-- DDLRUN_ARGUMENTS...]
 
-Starts munged, slurmctld and slurmd with files and ports of their own, submits slurm.sbatch, waits for it, prints what it
-printed, and ends them all. What follows -- is ddlrun's: options, a program and its arguments (default:
-all_reduce_perf -b 8 -e 1M). The exit status is the job's.
+Starts munged, slurmctld and slurmd with their own files and ports, submits slurm.sbatch, waits for it, prints its output,
+and ends all of them. Arguments after -- are ddlrun's: options, a program and its arguments (default: all_reduce_perf -b 8
+-e 1M). The exit status is the job's.
 
---hosts above 1 makes emulated hosts (emulated_cluster.sh, which needs root), each with a slurmd: then ddlrun asks
-them through srun, and mpirun starts its daemons so.
+--hosts above 1 makes emulated hosts (emulated_cluster.sh, which needs root), each with a slurmd. ddlrun then checks them
+through srun, and mpirun starts its daemons by srun.
 
-DDL_BIN: where the programs are (default: build/bin). Needs Slurm and munge; Debian: apt-get install slurm-wlm munge.
+DDL_BIN: the directory of the programs (default: build/bin). Needs Slurm and munge; Debian: apt-get install slurm-wlm munge.
 EOT
 }
 
@@ -67,7 +67,7 @@ daemon() { # name, command
   daemons+=($!)
 }
 
-on() { # host, command: on an emulated one, or here; in place of the subshell that calls it
+on() { # host, command; runs it on an emulated host or here, and replaces the calling subshell
   local host=$1
   shift
   if [ "$hosts" = 1 ]; then exec "$@"; else exec "$DDL_EMULATED_CLUSTER/agent" --exec "$host" "$@"; fi
@@ -115,7 +115,7 @@ $(for i in "${!nodes[@]}"; do
   done)
 PartitionName=all Nodes=ALL Default=YES OverSubscribe=FORCE
 EOT
-# An emulated host sees no cgroups, which this plugin, unlike what is found automatically, starts without.
+# An emulated host has no cgroups; this plugin starts without them, unlike the automatic choice.
 [ "$hosts" = 1 ] || printf 'CgroupPlugin=cgroup/v1\n' >"$state/cgroup.conf"
 export SLURM_CONF=$state/slurm.conf OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 

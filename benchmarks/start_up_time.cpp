@@ -1,4 +1,4 @@
-// How long it takes to make a context, beyond MPI_Init. --help says more.
+// The time to make a context, beyond MPI_Init; see --help.
 
 #include <fmt/format.h>
 #include <mpi.h>
@@ -15,12 +15,12 @@
 
 namespace {
 
-constexpr std::string_view help = R"(start_up_time: how long it takes to make a context, beyond MPI_Init
+constexpr std::string_view help = R"(start_up_time: the time to make a context, beyond MPI_Init
 
   mpirun -n 16 start_up_time [--json FILE]
 
-Calls MPI_Init, and after a barrier of MPI's times ddl::Context::from_environment, and from there the first
-all-reduce: the slowest rank's times. --json appends a line.
+Calls MPI_Init and, after an MPI barrier, measures ddl::Context::from_environment and the following first
+all-reduce. Prints the slowest rank's times. --json appends a line.
 )";
 
 double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Compares measured figures with what they should be: targets.py DIRECTORY, where single_host.sh or cluster.sh
-has left JSON lines. Prints a table; the exit status is 1 if a figure is missed."""
+"""Compares measured figures with their targets: targets.py DIRECTORY, to which single_host.sh or cluster.sh has written
+JSON lines. Prints a table; the exit status is 1 if a target is missed."""
 
 import json
 import pathlib
@@ -8,7 +8,7 @@ import statistics
 import sys
 
 MIB = 1 << 20
-LINK = 0.956 * 1e9 / 8 / 1e6  # bytes/us: TCP's payload on 1 Gb/s with MTU 1500
+LINK = 0.956 * 1e9 / 8 / 1e6  # bytes/us: TCP's payload at 1 Gb/s with MTU 1500
 VARIANTS = ("default", "ring", "han", "han_simple")
 
 
@@ -18,7 +18,7 @@ class Table:
         self.rows = []
 
     def lines(self, name):
-        """A file's JSON lines; none if it is not there."""
+        """Returns a file's JSON lines; none if there is no file."""
         path = self.directory / (name + ".jsonl")
         return [json.loads(line) for line in path.open()] if path.exists() else []
 

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Draws a part of a timeline (DDL_TIMELINE) as a picture, for documents. Needs matplotlib.
+"""Draws part of a timeline (DDL_TIMELINE) as a picture, for documents. Needs matplotlib.
 
     benchmarks/timeline_picture.py TRACE.json PICTURE.svg [--step 40] [--from US --to US] [--ranks 0,1]
-    benchmarks/timeline_picture.py trace.rank*.json PICTURE.png      the parts that a failed job has left
+    benchmarks/timeline_picture.py trace.rank*.json PICTURE.png      the parts that a failed job has written
 
-A step is what the trainer names so (Timeline::scope("step")), of rank 0, numbered from 1.
+A step is an event "step" of rank 0's trainer (Timeline::scope("step")), numbered from 1.
 """
 import argparse
 import json
@@ -30,10 +30,10 @@ def arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("traces", nargs="+")
     parser.add_argument("picture")
-    parser.add_argument("--step", type=int, help="draw this step of rank 0 and what overlaps it")
+    parser.add_argument("--step", type=int, help="draw this step of rank 0 and everything that overlaps with it")
     parser.add_argument("--from", dest="begin", type=float, help="microseconds")
     parser.add_argument("--to", dest="end", type=float, help="microseconds")
-    parser.add_argument("--ranks", help="numbers with commas between; default: all")
+    parser.add_argument("--ranks", help="comma-separated numbers; default: all")
     parser.add_argument("--phases", action="store_true", help="also the phases of the collectives' plans")
     return parser.parse_args()
 
@@ -63,7 +63,7 @@ def window(events, options):
 
 
 def rows_of(events, ranks, phases):
-    """(pid, tid) of each row that is drawn, from the top down, and its name."""
+    """Returns (pid, tid) and the name of each row, from the top down."""
     names = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
     used = {(e["pid"], e["tid"]) for e in events if e["ph"] in "Xi"}
     is_phase = {(e["pid"], e["tid"]) for e in events if e.get("cat") == "phase"}

@@ -1,5 +1,5 @@
-"""Includes go one way: between layers, and between the folders of a layer. A circle would let no part be read,
-tested or replaced without the others."""
+"""Includes go one way: between layers, and between the folders of a layer. With a circle, no part could be read, tested
+or replaced without the others."""
 
 import pathlib
 import re
@@ -20,12 +20,12 @@ def sources(layer):
 
 
 def layer_of(included):
-    """That of a private header; None for public ones, which are in include/, and for others' headers."""
+    """Returns the layer of a private header; None for public headers, which are in include/, and for other projects'."""
     return included.split("/")[0] if (ROOT / included).is_file() else None
 
 
 def circle_in(graph):
-    """Folders that include one another in a circle; empty if there is none."""
+    """Returns folders that include one another in a circle; empty if there are none."""
     done, path = set(), []
 
     def visit(folder):

@@ -23,7 +23,7 @@ std::shared_ptr<void> plain_memory(std::size_t bytes) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      fmt::format("there is no memory for a buffer of {} bytes; give a smaller -e", bytes));
   }
-  std::memset(memory, 0, rounded);  // so that no page is made while the clock runs
+  std::memset(memory, 0, rounded);  // touches all pages before the timing
   return {memory, [](void* pointer) { std::free(pointer); }};
 }
 

@@ -8,11 +8,11 @@
 
 namespace perf {
 
-/// A rank's memory for calls of one collective up to a size: an input and an output, or what in place needs,
-/// in the same two buffers.
+/// A rank's memory for calls of one collective up to a size: an input and an output, which also serve calls
+/// in place.
 class Buffers {
  public:
-  /// `most_bytes` as the size column says. `registered`: from `ddl::allocate`.
+  /// `most_bytes`: the largest size, as in the size column. `registered`: uses memory from `ddl::allocate`.
   Buffers(ddl::Context& context, ddl::topology::Collective collective, std::size_t most_bytes,
           bool registered);
 

@@ -17,22 +17,23 @@ struct Call {
   ddl::ReduceOp op = ddl::ReduceOp::sum;
   int root = 0;
 
-  /// In place, whatever that means for the collective.
+  /// Whether the call is in place, in the collective's sense.
   bool in_place = false;
 };
 
-/// How many elements a call has, by the size that nccl-tests would print.
+/// The numbers of elements of a call.
 struct Shape {
-  std::size_t count = 0;  ///< What a call is given: a piece of reduce_scatter and all_gather.
-  std::size_t input = 0;  ///< Elements of a rank's input and output.
+  std::size_t count = 0;  ///< The call's argument; for reduce_scatter and all_gather, of a piece.
+  std::size_t input = 0;  ///< Elements of a rank's input.
   std::size_t output = 0;
-  std::size_t whole = 0;  ///< The larger of them; times the element's size it is what the size column says.
+  std::size_t whole = 0;  ///< The larger of input and output; the size column shows its bytes.
 };
 
-/// The most whole elements that `bytes` bytes hold; for reduce_scatter and all_gather a multiple of `ranks`.
+/// The shape with the most elements that fit into `bytes` bytes; for reduce_scatter and all_gather a multiple
+/// of `ranks`.
 Shape shape_of(ddl::topology::Collective collective, std::size_t bytes, ddl::DataType type, int ranks);
 
-/// busbw / algbw among n ranks: what the busiest link of a ring carries of a byte (nccl-tests,
+/// busbw / algbw for n ranks: the share of each byte that the busiest link of a ring carries (nccl-tests,
 /// PERFORMANCE.md).
 double bus_factor(ddl::topology::Collective collective, int ranks) noexcept;
 

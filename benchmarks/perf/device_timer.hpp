@@ -6,7 +6,7 @@
 
 namespace perf {
 
-/// The time between two places in a stream.
+/// Measures the time between two points of a stream.
 class DeviceTimer {
  public:
   DeviceTimer() {
@@ -22,7 +22,7 @@ class DeviceTimer {
 
   void begin(cudaStream_t stream) { ddl::check_cuda(cudaEventRecord(begin_, stream), "cudaEventRecord"); }
   void end(cudaStream_t stream) { ddl::check_cuda(cudaEventRecord(end_, stream), "cudaEventRecord"); }
-  /// Once the stream is done.
+  /// Valid once the stream's work is done.
   [[nodiscard]] double us() const {
     float ms = 0;
     ddl::check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "cudaEventElapsedTime");

@@ -10,7 +10,7 @@ namespace perf {
 template <typename T>
 constexpr bool is_float16 = std::is_same_v<T, ddl::float16> || std::is_same_v<T, ddl::bfloat16>;
 
-/// Calls `function` with a null pointer to the type's C++ type.
+/// Calls `function` with a null pointer to the C++ type of `type`.
 template <typename Function>
 decltype(auto) with_element(ddl::DataType type, Function&& function) {
   using ddl::DataType;

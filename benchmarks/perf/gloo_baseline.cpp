@@ -26,14 +26,14 @@ using ddl::topology::Collective;
 
 namespace {
 
-/// Gloo's ranks set as many values each, in one order, and then ask for one another's: a set is an
-/// all-gather.
+/// A key-value store by all-gathers: Gloo's ranks set the same number of values each, in the same order,
+/// before they get those of the others, so each set can be an all-gather.
 class GatheringStore : public gloo::rendezvous::Store {
  public:
   explicit GatheringStore(ddl::Context& context) : context_(context) {}
 
   void set(const std::string& key, const std::vector<char>& data) override {
-    // key, 0, value
+    // Format: key, 0, value.
     std::vector<char> own(key.begin(), key.end());
     own.push_back('\0');
     own.insert(own.end(), data.begin(), data.end());
@@ -86,7 +86,7 @@ Function function_of(ReduceOp op) noexcept {
   }
 }
 
-/// bf16 is unknown to Gloo: it is moved, not reduced.
+/// Gloo has no bf16; it can move such elements but not reduce them.
 template <typename T>
 using GlooElement = std::conditional_t<is_float16<T>, gloo::float16, T>;
 

@@ -28,7 +28,7 @@ std::string version() { return DDL_VERSION; }
 StolenTime::StolenTime() : start_(now()) {}
 
 std::optional<StolenTime::Ticks> StolenTime::now() {
-  // user nice system idle iowait irq softirq steal
+  // Fields: user nice system idle iowait irq softirq steal.
   std::ifstream file("/proc/stat");
   std::string word;
   if (!(file >> word) || word != "cpu") return {};
@@ -52,7 +52,7 @@ std::optional<double> StolenTime::share(double least_ticks) const {
 
 std::string placement_of(const ddl::topology::RankMap& map) {
   bool is_by_host = true;
-  bool is_dealt = true;  // round after round, in each by host
+  bool is_dealt = true;  // in rounds over the hosts
   const auto round_and_host = [&](int rank) { return std::pair(map.local_rank(rank), map.host_of(rank)); };
   for (int rank = 1; rank < map.ranks(); ++rank) {
     is_by_host = is_by_host && map.host_of(rank) >= map.host_of(rank - 1);

@@ -8,21 +8,20 @@
 
 namespace perf {
 
-/// The processor's name, from /proc/cpuinfo; "unknown" if that does not say.
+/// The processor's name from /proc/cpuinfo, or "unknown".
 std::string cpu_model();
-/// Cores that this process may use.
+/// The number of cores that this process may use.
 int cores();
-/// This library's.
+/// This library's version.
 std::string version();
 
-/// Of the time of the machine's cores, the part that they had work for since this was made while its
-/// hypervisor let others run: /proc/stat's "steal", which counts in hundredths of a
-/// second.
+/// Measures the share of the cores' time that the hypervisor has taken, although there was work, since this
+/// object was made: "steal" of /proc/stat, in hundredths of a second.
 class StolenTime {
  public:
   StolenTime();
-  /// 0 to 1; none if the machine does not say, or if less than `least_ticks` have passed, of all cores
-  /// together.
+  /// The share, 0 to 1; none if the machine does not report it, or if fewer than `least_ticks` ticks of all
+  /// cores together have passed.
   [[nodiscard]] std::optional<double> share(double least_ticks = 50) const;
 
  private:
@@ -34,7 +33,7 @@ class StolenTime {
   std::optional<Ticks> start_;
 };
 
-/// How ranks lie on hosts: "host" (one host's after the other's), "round_robin" (dealt out), or "mixed".
+/// The placement of ranks on hosts: "host" (host by host), "round_robin" or "mixed".
 std::string placement_of(const ddl::topology::RankMap& map);
 std::vector<int> ranks_per_host(const ddl::topology::RankMap& map);
 

@@ -1,4 +1,4 @@
-// What memory allows: an all-reduce's reads and writes without a collective around them.
+// The limits of memory: an all-reduce's reads and writes without a collective.
 
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ std::shared_ptr<ThreadTeam> make_thread_team(int threads) { return std::make_sha
 
 namespace {
 
-/// Each byte is read once and written once.
+/// Reads and writes each byte once.
 class LoopBaseline : public Baseline {
  public:
   [[nodiscard]] bool can_run(const Call&) const override { return true; }

@@ -22,7 +22,7 @@ void require(int status, const char* what) {
   throw ddl::Error(ddl::ErrorCode::transport, fmt::format("--baseline mpi: {} failed: {}", what, text));
 }
 
-/// MPI_DATATYPE_NULL for the 16-bit floats, which MPI cannot reduce.
+/// MPI's type; MPI_DATATYPE_NULL for 16-bit floats, which MPI cannot reduce.
 MPI_Datatype mpi_type(DataType type) noexcept {
   switch (type) {
     case DataType::u8:
@@ -72,14 +72,14 @@ class MpiBaseline : public Baseline {
   void run(const Call& call) override {
     const int count = static_cast<int>(call.count);
     const MPI_Datatype known = mpi_type(call.type);
-    const MPI_Datatype type = known != MPI_DATATYPE_NULL ? known : MPI_UINT16_T;  // moved, not reduced
+    const MPI_Datatype type = known != MPI_DATATYPE_NULL ? known : MPI_UINT16_T;  // for moving elements
     const MPI_Op op = mpi_op(call.op);
     const void* input = call.in_place ? MPI_IN_PLACE : static_cast<const void*>(call.input);
     switch (call.collective) {
       case Collective::all_reduce:
         return require(MPI_Allreduce(input, call.output, count, type, op, communicator_), "MPI_Allreduce");
       case Collective::reduce_scatter: {
-        // MPI's in place is another one: all of the input is in the output's memory.
+        // MPI's in place differs: the whole input is in the output's memory.
         void* output = call.in_place ? const_cast<std::byte*>(call.input) : call.output;
         return require(MPI_Reduce_scatter_block(input, output, count, type, op, communicator_),
                        "MPI_Reduce_scatter_block");
@@ -88,7 +88,7 @@ class MpiBaseline : public Baseline {
         return require(MPI_Allgather(input, count, type, call.output, count, type, communicator_),
                        "MPI_Allgather");
       case Collective::broadcast: {
-        // It is always in place.
+        // MPI_Bcast is always in place.
         void* data = rank_ == call.root ? const_cast<std::byte*>(call.input) : call.output;
         return require(MPI_Bcast(data, count, type, call.root, communicator_), "MPI_Bcast");
       }

@@ -6,8 +6,8 @@
 
 namespace perf {
 
-/// First in main of programs whose ranks are threads that may share a device: what CUDA reads when it starts,
-/// and a deadline, unless DDL_DEADLINE says another one, that ends a hang soon.
+/// To be called first in main of programs whose ranks are threads that may share a device: sets variables
+/// that CUDA reads when it starts and, unless DDL_DEADLINE is set, a short deadline.
 inline void prepare_devices() {
   ddl::set_cuda_environment();
   setenv("DDL_DEADLINE", "15", 0);

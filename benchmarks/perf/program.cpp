@@ -41,7 +41,7 @@ class Benchmark {
     });
   }
 
-  /// The number of wrong elements, on rank 0.
+  /// Runs all measurements; returns the number of wrong elements on rank 0.
   std::int64_t run() {
     for (const ddl::DataType type : settings_.types) {
       for (const ddl::ReduceOp op : settings_.ops) {
@@ -92,7 +92,7 @@ class Benchmark {
     std::vector<Run> runs = {{[&] { communicator.barrier(); }, [&] { perf::run(communicator, call); }}};
     const bool has_baseline = baseline_ && baseline_->can_run(call);
     if (has_baseline) runs.push_back({[&] { baseline_->meet(communicator); }, [&] { baseline_->run(call); }});
-    // In place, the values of one call go into the next; those of a fresh start do not overflow at once.
+    // In place, the results of one call are the inputs of the next; fresh values do not overflow soon.
     values.fill(call, const_cast<std::byte*>(call.input));
     const StolenTime stolen;
     const std::vector<Times> times =
@@ -158,7 +158,7 @@ int main_of(Collective collective, int count, char** arguments) {
   const std::string name = fmt::format("{}_perf", to_string(collective));
   return ddl::tools::main_of(
       name, help(collective), count, arguments, [&](const std::vector<std::string>& words) {
-        // Under mpirun the ranks parse together, so that one of them says what is wrong.
+        // Under mpirun the ranks parse the arguments collectively, so that only one reports an error.
         const bool has_threads = std::ranges::any_of(words, [](const std::string& word) {
           return word == "--in-process" || word.starts_with("--in-process=");
         });

@@ -4,9 +4,9 @@
 
 namespace perf {
 
-/// A benchmark program: reads the command line, makes the ranks or finds them, measures one collective and
-/// prints the table. Returns its exit status: 0, 1 for a wrong result or what fails, 2 for a wrong command
-/// line.
+/// Runs a benchmark program: parses the command line, joins the job or makes ranks as threads, measures one
+/// collective and prints the table. Returns the exit status: 0, 1 for a wrong result or a failure, 2 for a
+/// wrong command line.
 int main_of(ddl::topology::Collective collective, int count, char** arguments);
 
 }  // namespace perf

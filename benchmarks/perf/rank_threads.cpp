@@ -9,7 +9,7 @@ namespace perf {
 
 int main_of_threads(std::string_view name, std::string_view help, int count, char** arguments,
                     const std::function<RankBody(std::span<const std::string>, RankJob& job)>& prepare) {
-  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // a program that is ended has shown what it measured
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);  // so that a program that is killed has printed its results
   return ddl::tools::main_of(name, help, count, arguments, [&](const std::vector<std::string>& words) {
     RankJob job;
     const RankBody body = prepare(words, job);

@@ -16,7 +16,7 @@ namespace {
 
 constexpr double noticed_share = 0.02;
 
-/// Five digits that mean something.
+/// Formats a time with about five significant digits.
 std::string text_of_us(double us) {
   if (us < 1000) return fmt::format("{:.2f}", us);
   return us < 10000 ? fmt::format("{:.1f}", us) : fmt::format("{:.0f}", us);
@@ -28,7 +28,7 @@ double bandwidth(const Row& row, double us) { return us > 0 ? static_cast<double
 std::string root_text(const Row& row) { return row.root ? std::to_string(*row.root) : "-1"; }
 std::string op_text(const Row& row) { return row.op ? std::string(to_string(*row.op)) : "none"; }
 
-/// "4+3+2+1"
+/// The numbers of ranks per host, e.g. "4+3+2+1".
 std::string shape_text(const ddl::topology::RankMap& map) {
   std::string text;
   for (const int ranks : ranks_per_host(map)) {

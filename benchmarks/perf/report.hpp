@@ -14,13 +14,13 @@
 
 namespace perf {
 
-/// What was measured of one size, in place or out of place.
+/// The measurement of one size, in place or out of place.
 struct Measured {
   bool in_place = false;
   Times ours;
   std::optional<Times> baseline = {};
   std::optional<std::int64_t> wrong = {};
-  std::optional<double> stolen = {};  ///< As StolenTime's, while it was measured.
+  std::optional<double> stolen = {};  ///< Stolen time during the measurement; see StolenTime.
 };
 
 /// One row of the table.
@@ -36,14 +36,14 @@ struct Row {
   std::vector<Measured> places = {};
 };
 
-/// Writes nccl-tests' table on standard output, and JSON lines if asked for. On rank 0 alone.
+/// Writes the table of nccl-tests to standard output and, on request, JSON lines. For rank 0.
 class Report {
  public:
-  /// Writes the head. Throws `io` if the JSON file cannot be written.
+  /// Writes the header. Throws `io` if the JSON file cannot be written.
   Report(const Settings& settings, ddl::Context& context);
 
   void add(const Row& row);
-  /// The lines at the end.
+  /// Writes the final lines.
   void close();
   [[nodiscard]] std::int64_t wrong() const noexcept { return wrong_; }
 

@@ -31,7 +31,7 @@ constexpr std::array all_ops = {ReduceOp::sum, ReduceOp::prod, ReduceOp::max, Re
 constexpr std::array all_types = {DataType::u8,  DataType::i32,  DataType::i64, DataType::f16,
                                   DataType::f32, DataType::bf16, DataType::f64};
 
-/// nccl-tests' names.
+/// The names of types in nccl-tests.
 constexpr std::array<std::pair<std::string_view, DataType>, 8> nccl_types = {{{"uint8", DataType::u8},
                                                                               {"int32", DataType::i32},
                                                                               {"int", DataType::i32},
@@ -51,7 +51,7 @@ const std::vector<std::pair<std::string_view, BaselineKind>> baselines = {{"mpi"
                                                                           {"threads", BaselineKind::threads},
                                                                           {"none", BaselineKind::none}};
 
-/// All of them, or the one that is named.
+/// Reads a name, or "all" for all values.
 template <typename Value, std::size_t n>
 void read_all_or_one(
     const CommandLine& line, std::string_view flag, std::vector<Value>& to, const std::array<Value, n>& all,
@@ -156,17 +156,17 @@ std::string help(Collective collective) {
   std::string text = fmt::format(
       R"({0}: measures {1} with the flags and columns of NVIDIA's nccl-tests
 
-  mpirun -n 2 {0} -b 8 -e 64M -f 2 --baseline mpi     every power of two, beside MPI's {1}
+  mpirun -n 2 {0} -b 8 -e 64M -f 2 --baseline mpi     every power of two, compared with MPI's {1}
   mpirun -n 4 {0} -b 1M -e 1G -n 10 --registered 0    on memory that the ranks do not share
-  {0} --in-process 8 -b 1M -e 1M --json rows.jsonl    ranks as threads; also a JSON line a row
-  mpirun -n 4 {0} -b 1M --predict                     beside the planner's and the simulator's time
+  {0} --in-process 8 -b 1M -e 1M --json rows.jsonl    ranks as threads; also writes a JSON line per row
+  mpirun -n 4 {0} -b 1M --predict                     compared with the planner's and the simulator's time
 
 Sizes (K, M and G are powers of 1024)
   -b, --minbytes N         default 8
   -e, --maxbytes N         default 64M
-  -f, --stepfactor N       from one size to the next; default 2
-  -i, --stepbytes N        an increment instead
-What is run
+  -f, --stepfactor N       factor between sizes; default 2
+  -i, --stepbytes N        increment between sizes, instead of a factor
+Calls
   -d, --datatype T         u8 i32 i64 f16 f32 bf16 f64, or uint8 int32 int64 half float bfloat16 double;
                            all: each in turn; default f32
 )",
@@ -176,31 +176,31 @@ What is run
     text += "  -r, --root N             default 0; all: each in turn\n";
   text += fmt::format(
       R"(  --place in|out|both      in place, out of place; default both
-  --registered 0|1         memory from ddl::allocate, or plain memory; default 1
-  --in-process N           N ranks as threads of this process; default: as mpirun says
-How
+  --registered 0|1         1: memory from ddl::allocate, 0: plain memory; default 1
+  --in-process N           N ranks as threads of this process; default: the ranks of mpirun
+Measurement
   -n, --iters N            timed iterations; default 20
   -w, --warmup_iters N     iterations before them; default 5
   -m, --agg_iters N        calls in an iteration, back to back; default {0} below {1} KiB, else 1
-  --undisturbed PERCENT    repeats an iteration, four times at most, while a virtual machine's hypervisor takes
-                           more of a machine's time; the least disturbed one counts. Default 100: never
-  -c, --check 0|1          compare the result with what it must be; default 1
-Beside it
+  --undisturbed PERCENT    repeats an iteration, at most four times, while the hypervisor of a virtual machine
+                           takes more than this share of a machine's time; the least disturbed repetition
+                           counts. Default 100: never
+  -c, --check 0|1          1: checks the results; default 1
+Comparison
   --baseline mpi           MPI's collective, on the same buffers (avg: MPI_SUM). Needs a build with MPI
   --baseline gloo          Gloo's, over TCP. Needs a build with libgloo-dev; GLOO_SOCKET_IFNAME names an interface
-  --baseline loop          all_reduce: each rank reads and writes as many bytes in a plain loop, with no exchange
-  --baseline threads       all_reduce in-process: threads that read all inputs and write all outputs, each for
-                           its share, between two barriers
-  --predict                the time that the planner predicts and that the simulator needs for the plan
+  --baseline loop          all_reduce: each rank reads and writes the same bytes in a plain loop, without exchange
+  --baseline threads       all_reduce in-process: threads read all inputs and write all outputs, each for its
+                           share, between two barriers
+  --predict                the planner's predicted time and the simulated time of the plan
   --json FILE              appends a JSON line for each row and place
 
 time: the median over iterations of the slowest rank's time of the iteration, divided by the calls in it. All
-ranks start an iteration after a barrier, which is not part of its time; where several calls are back to
-back, there is no barrier between them. The baseline's iterations take turns with ours, each after a barrier
-of its own (MPI_Barrier, Gloo's); ratio is its time divided by ours. algbw = size / time; busbw = algbw times {2}.
-size is that of {3}. #wrong counts elements, over all ranks, that are not what they must be.
-What DDL_PLAN, DDL_OPTIONS and the other variables say holds. The exit status is 1 if a result is wrong, 2 if
-a flag is.
+ranks start an iteration after a barrier, which is not part of its time; there is no barrier between the calls of
+an iteration. Iterations of the baseline alternate with the library's, each after a barrier of its own
+(MPI_Barrier, Gloo's); ratio is the baseline's time divided by the library's. algbw = size / time; busbw = algbw
+times {2}. size is that of {3}. #wrong is the number of wrong elements on all ranks.
+DDL_PLAN, DDL_OPTIONS and the other variables apply. The exit status is 1 if a result is wrong, 2 if a flag is.
 )",
       batch, batched_below >> 10U,
       collective == Collective::all_reduce                                               ? "2(n-1)/n"

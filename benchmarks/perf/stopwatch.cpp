@@ -8,7 +8,7 @@ namespace perf {
 std::vector<Times> measure(ddl::Communicator& communicator, std::span<const Run> runs,
                            const Repetitions& repetitions) {
   const auto iterations = static_cast<std::size_t>(repetitions.iterations);
-  std::vector<double> us(runs.size() * iterations);  // by run, then iteration
+  std::vector<double> us(runs.size() * iterations);  // by run, then by iteration
   std::vector<int> repeated(runs.size());
   for (int i = 0; i < repetitions.warm_up; ++i) {
     for (const Run& run : runs) {

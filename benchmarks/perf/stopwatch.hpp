@@ -10,23 +10,23 @@
 
 namespace perf {
 
-/// Of one call, in us.
+/// Times of one call in us.
 struct Times {
   double median = 0;
   double least = 0;
-  int repeated = 0;  ///< Iterations that were; see Repetitions.
+  int repeated = 0;  ///< Number of repeated iterations; see Repetitions.
 };
 
 struct Repetitions {
   int warm_up = 5;
   int iterations = 20;
-  int calls = 1;  ///< In an iteration.
-  /// An iteration is repeated, four times at most, while the hypervisor takes a larger part of some rank's
-  /// machine during it (as StolenTime says); the least disturbed one counts. 1: never.
+  int calls = 1;  ///< Calls in an iteration.
+  /// An iteration is repeated, at most four times, while the hypervisor takes a larger share than this of
+  /// some rank's machine (see StolenTime); the least disturbed repetition counts. 1: never.
   double disturbance = 1;
 };
 
-/// Runs `once` as often as that says, and returns what it did where it was least disturbed. Collective.
+/// Runs `once`, repeatedly as described in Repetitions, and returns its least disturbed result. Collective.
 template <typename Once>
 auto least_disturbed(ddl::Communicator& communicator, double disturbance, int& repeated, const Once& once) {
   constexpr int most_tries = 5;
@@ -48,19 +48,19 @@ auto least_disturbed(ddl::Communicator& communicator, double disturbance, int& r
   return best;
 }
 
-/// What is timed: a call, and the barrier after which ranks start.
+/// A call to be timed, and the barrier after which ranks start.
 struct Run {
   std::function<void()> meet;
   std::function<void()> call;
 };
 
-/// Times the calls of `runs` in turns: an iteration of the first, one of the second, and so on. Ranks start
-/// each iteration after the run's barrier, which is not timed; an iteration takes as long as its slowest
-/// rank. Collective; all ranks get the same.
+/// Times the calls of `runs` alternately: an iteration of the first, one of the second, and so on. Ranks
+/// start each iteration after the run's barrier, which is not timed; the slowest rank's time counts.
+/// Collective; all ranks get the same result.
 std::vector<Times> measure(ddl::Communicator& communicator, std::span<const Run> runs,
                            const Repetitions& repetitions);
 
-/// Sorts; the mean of the two in the middle if there are two. 0 of none.
+/// The median; for an even number of values, the mean of the middle two; 0 for no values. Sorts `values`.
 double median_of(std::span<double> values);
 
 }  // namespace perf

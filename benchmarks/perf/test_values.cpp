@@ -17,9 +17,9 @@ using ddl::topology::Collective;
 
 namespace {
 
-constexpr int most_twos = 6;  // of a product: 2^6 is exact in every type
+constexpr int most_twos = 6;  // factors 2 in a product; 2^6 is exact in every type
 
-/// Integers up to this are exact in the type, and fit.
+/// All integers up to this are exact in the type.
 std::int64_t greatest_exact(DataType type) noexcept {
   switch (type) {
     case DataType::u8:
@@ -33,7 +33,7 @@ std::int64_t greatest_exact(DataType type) noexcept {
   }
 }
 
-/// Relative distance of neighbours.
+/// The relative distance between adjacent values.
 double epsilon(DataType type) noexcept {
   switch (type) {
     case DataType::f16:
@@ -59,7 +59,7 @@ void write(T* to, std::size_t count, std::size_t first, const std::vector<std::i
   }
 }
 
-/// Compares with table entries divided by `divisor`, within `tolerance` of their size.
+/// The number of elements that differ from table entries divided by `divisor`, beyond a relative `tolerance`.
 template <typename T>
 std::int64_t count_others(const T* found, std::size_t count, std::size_t first,
                           const std::vector<std::int64_t>& table, int divisor, double tolerance) {
@@ -71,7 +71,7 @@ std::int64_t count_others(const T* found, std::size_t count, std::size_t first,
   std::int64_t wrong = 0;
   for (std::size_t i = 0, at = first % right.size(); i < count; ++i) {
     const bool is_right = std::abs(number_of(found[i]) - right[at]) <= tolerance * std::abs(right[at]);
-    if (!is_right) ++wrong;  // a NaN too
+    if (!is_right) ++wrong;  // true for NaN too
     if (++at == right.size()) at = 0;
   }
   return wrong;

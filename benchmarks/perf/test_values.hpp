@@ -7,18 +7,18 @@
 
 namespace perf {
 
-/// What ranks put in, and what must come out. Small integers that look random, so that every type's sums are
-/// exact in any order; with period 1,031 elements, a prime that no cut of a buffer is a multiple of. The
-/// quotients of `avg` in floating point may be off by one rounding. NaN is always wrong.
+/// The ranks' inputs and expected results: small pseudorandom integers, so that sums of every type are exact
+/// in any order, with a period of 1,031 elements, a prime that divides no cut of a buffer. `avg` in floating
+/// point may be off by one rounding. NaN is always wrong.
 class TestValues {
  public:
-  /// O(1,031 ranks).
+  /// Takes time proportional to 1,031 x `ranks`.
   TestValues(ddl::topology::Collective collective, ddl::DataType type, ddl::ReduceOp op, int root, int rank,
              int ranks);
 
-  /// Writes this rank's input, and into what else the call has of output what cannot be right.
+  /// Writes this rank's input, and wrong values to the rest of the output.
   void fill(const Call& call, std::byte* input) const;
-  /// How many elements of this rank's output are not right; of the input too, if it is not in place.
+  /// The number of wrong elements of this rank's output and, out of place, of changed elements of its input.
   [[nodiscard]] std::int64_t count_wrong(const Call& call) const;
 
   static constexpr std::size_t period = 1031;
@@ -36,11 +36,11 @@ class TestValues {
   int root_;
   int rank_;
   int ranks_;
-  std::int64_t least_ = 0;  // of a contribution
+  std::int64_t least_ = 0;  // smallest value of a contribution
   std::int64_t most_ = 0;
-  int contributors_;  // other ranks put in zeros
+  int contributors_;  // other ranks contribute zeros
   Table own_;
-  Table reduced_;  // before avg divides
+  Table reduced_;  // before the division of avg
 };
 
 }  // namespace perf

@@ -1,4 +1,4 @@
-"""Reads a file of ours with the safetensors package, and writes one for us to read."""
+"""Reads the library's file with the safetensors package, and writes one for the library to read."""
 import sys
 
 import numpy

@@ -1,4 +1,4 @@
-"""Puts a sharded checkpoint together with the safetensors package alone, from what its files say of themselves."""
+"""Assembles a sharded checkpoint with the safetensors package, only from the information in its files."""
 import json
 import pathlib
 import sys

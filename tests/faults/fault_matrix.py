@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Has ranks of a job fail in every way, and checks how the job ends: soon, with the culprit's name, and with
-nothing left behind.
+"""Makes ranks of a job fail in every way, and checks that the job ends soon, names the culprit, and leaves nothing
+behind.
 
 usage: fault_matrix.py PROGRAM [--mpirun MPIRUN] [--rounds N] [--workers N] [--only TEXT] [--table FILE]
 
-PROGRAM is fault_program. Each case runs with plain mpirun and with mpirun -enable-recovery in turn. Several workers
-share the rounds, each in a network namespace of its own (which takes root), so that what one's jobs leave behind is
-not taken for another's. The exit status is 1 if a case fails.
+PROGRAM is fault_program. Each case runs alternately with plain mpirun and with mpirun -enable-recovery. Several workers
+share the rounds, each in its own network namespace (which needs root), so that leftovers of one worker's jobs are not
+attributed to another's. The exit status is 1 if a case fails.
 """
 import argparse
 import glob
@@ -43,7 +43,7 @@ class Case:
         return f"{self.fault} {self.moment}, rank {self.victim}, {self.place}"
 
     def kinds(self):
-        """What the report may call the failure."""
+        """Returns the kinds of failure that the report may name."""
         if self.fault in DEADLY:
             return ["died"]
         if self.fault in ("throw", "garbage", "allocate"):
@@ -72,7 +72,7 @@ def cases():
 
 
 def left_behind(mark):
-    """Processes, sockets and segments of jobs with this mark in their environment."""
+    """Returns processes, sockets and segments of jobs with this mark in their environment."""
     found = []
     for path in glob.glob("/proc/[0-9]*/environ"):
         try:
@@ -88,7 +88,7 @@ def left_behind(mark):
 
 
 def run(case, mpirun, program, recovery):
-    """The problems that there are."""
+    """Runs a case; returns its problems."""
     with tempfile.TemporaryDirectory() as directory:
         mark = f"DDL_FAULT_MARK={os.path.basename(directory)}"
         report = os.path.join(directory, "report")
@@ -197,7 +197,7 @@ def check_report(case, path, output):
 
 
 def check_scopes(case, output):
-    """Who does what, and who waits for it; dead ranks cannot say it."""
+    """Checks which rank the report says is working, and which wait for it; dead ranks cannot report."""
     if case.moment != "root_only":
         return []
     expected = ['waits in root_only "checkpoint" for rank 0']
@@ -240,7 +240,7 @@ def main():
 
 
 def share(arguments):
-    """The results of workers, which are this program again."""
+    """Returns the results of workers, which run this program."""
     with tempfile.TemporaryDirectory() as directory:
         workers = []
         for worker in range(arguments.workers):

@@ -1,4 +1,4 @@
-"""Lost otherwise: a job that starts on hosts where it cannot run, and hangs or dies there without saying why."""
+"""Otherwise jobs would start on hosts where they cannot run, and hang or die there without a reason."""
 
 import unittest
 
@@ -7,7 +7,7 @@ from stand_ins import HOME_HOST, StandInTest
 
 class ChecksTest(StandInTest):
     def refuses(self, *texts, arguments=("-H", "h1,h2,h3", "./bin/train"), **more):
-        """Ends with 1, says all of it, starts nothing."""
+        """Expects exit status 1, all these texts, and that nothing is started."""
         self.ddlrun(*arguments, status=1, **more)
         self.assert_says(*texts)
         self.assertEqual(self.jobs(), [])

@@ -1,5 +1,5 @@
-"""Lost otherwise: a job with other ranks, hosts or settings than asked for, or a printed command that is not the one
-that runs."""
+"""Otherwise jobs would have other ranks, hosts or settings than requested, or the printed command would differ from the
+one that runs."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ class CommandTest(StandInTest):
         return self.ddlrun("--dry-run", *arguments, **more).stdout
 
     def hosts_of(self, *arguments, **more):
-        """What -H is in the command, and the way to map."""
+        """Returns the argument of -H in the command, and the mapping."""
         words = self.dry_run(*arguments, **more).split()
         return words[words.index("-H") + 1], words[words.index("--map-by") + 1]
 
@@ -144,7 +144,7 @@ class CommandTest(StandInTest):
         self.dry_run("--np", "2", "./bin/train")
 
     def wrong(self, text, *arguments, **more):
-        """Status 2, the text, and nothing on standard output."""
+        """Expects status 2, the text, and an empty standard output."""
         self.ddlrun(*arguments, status=2, **more)
         self.assert_says(text, "ddlrun --help shows how it is used.")
         self.assertEqual(self.result.stdout, "")

@@ -1,4 +1,4 @@
-"""The real mpirun and ddl-topo on this machine. Lost otherwise: a command that only stand-ins take."""
+"""Uses the real mpirun and ddl-topo of this machine. Otherwise commands might work only with the stand-ins."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Lost otherwise: a night of training because a host has died, or a job that cannot be ended."""
+"""Otherwise a night of training would be lost because a host has died, or a job could not be ended."""
 
 import contextlib
 import os
@@ -117,7 +117,7 @@ class RestartsTest(StandInTest):
             self.assertEqual(len(self.jobs()), 1)
 
     def started(self, script):
-        """ddlrun with a job that runs; `script` says ready on standard output."""
+        """Starts ddlrun with a running job; `script` prints "ready"."""
         self.job(1, script)
         process = subprocess.Popen(
             [sys.executable, str(self.bin / "ddlrun"), "-H", "h1:4", "--max-restarts", "2", "--checkpoints", "run",
@@ -138,7 +138,7 @@ class RestartsTest(StandInTest):
             self.assertEqual(len(self.jobs()), 1)
 
     def test_a_terminal_s_interrupt_reaches_the_job_once(self):
-        """It goes to the whole foreground; a second one would have mpirun give up on ending the job in order."""
+        """It goes to the whole foreground process group; a second one would make mpirun give up an orderly end."""
         (self.work / "count.py").write_text(
             "import signal, sys, time\ncame = []\nsignal.signal(signal.SIGINT, lambda *_: came.append(1))\n"
             "print('ready', flush=True)\nwhile not came: time.sleep(0.01)\ntime.sleep(1)\n"

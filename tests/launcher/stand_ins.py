@@ -1,5 +1,5 @@
-"""A folder of programs that stand in for mpirun, ssh, srun, scontrol and ddl-topo, and of hosts that are files: what
-`ddl-topo check` prints there. ddlrun runs with them alone on its PATH."""
+"""A directory of programs that stand in for mpirun, ssh, srun, scontrol and ddl-topo, and of files that stand in for hosts:
+the output of `ddl-topo check` there. ddlrun runs with only these programs on its PATH."""
 
 import json
 import os
@@ -78,7 +78,7 @@ class StandInTest(unittest.TestCase):
         path.chmod(0o755)
 
     def add_host(self, name, **changes):
-        """One that answers: a line of JSON, with `changes`."""
+        """Adds a host that answers with a line of JSON, with `changes`."""
         report = {"ddl_check": 1, "version": "1.2.3", "host": name, "identity": name + "/boot", "cpus": 8, "gpus": [],
                   "program": {"path": str(self.train), "state": "executable"}}
         (self.work / "hosts" / name).write_text(json.dumps({**report, **changes}) + "\n")
@@ -91,7 +91,7 @@ class StandInTest(unittest.TestCase):
         (self.work / "hosts" / name).unlink()
 
     def job(self, number, script):
-        """What happens in the job that is started as the number-th."""
+        """Sets the behaviour of the number-th job."""
         (self.work / f"job{number}").write_text(script)
 
     def environment(self, **more):
@@ -104,7 +104,7 @@ class StandInTest(unittest.TestCase):
         return self.result
 
     def jobs(self):
-        """The mpirun commands that were run."""
+        """Returns the mpirun commands that have run."""
         path = self.work / "jobs"
         if not path.exists():
             return []

@@ -245,7 +245,7 @@ static void communicators(void) {
   all_gathers(backwards);
   reduce_scatters(backwards);
   int dims[1] = {size}, periods[1] = {0};
-  MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &grid); /* made in a way that nobody watches */
+  MPI_Cart_create(MPI_COMM_WORLD, 1, dims, periods, 0, &grid); /* a way of making a communicator that is not intercepted */
   broadcasts(grid);
   blocking_reductions(grid, types, 1);
   MPI_Comm_free(&grid);

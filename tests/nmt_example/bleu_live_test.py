@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bleu_live_test.py BLEU_OF_FILES: compares it with the installed sacrebleu package on random corpora."""
+"""bleu_live_test.py BLEU_OF_FILES: compares this program with the installed sacrebleu package on random corpora."""
 import pathlib
 import random
 import subprocess

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Kills training at random moments with SIGKILL, goes on, and compares every step with a run that was never killed.
+"""Kills training at random moments with SIGKILL, resumes, and compares every step with a run that was never killed.
 
 usage: kill_and_resume.py DDL_NMT [--mpirun MPIRUN] [--rounds N] [--seed N] [--table FILE]
 
-DDL_NMT is the trainer. A round starts a run, kills one or all of its ranks at a moment drawn from the time that a
-whole run takes, and starts it again. Losses and gradient norms of all steps must be the same as the log has them, in 9
-digits, and the tensors of the last checkpoint to the last bit. In every third round the run goes on with another number
-of ranks and the same global batch: there losses must agree within 1e-4 (not where gradients travel in 16 bits, whose
-rounding depends on the ranks). Rounds take turns at what else matters: sharded updates and checkpoints, checkpoints in
-the background, bf16 between emulated hosts, micro-batches. The exit status is 1 if a round fails.
+DDL_NMT is the trainer. A round starts a run, kills one or all of its ranks at a random moment within the time of a whole
+run, and starts it again. The losses and gradient norms of all steps must agree in the 9 digits of the log, and the tensors
+of the last checkpoint to the last bit. In every third round the run resumes with another number of ranks and the same
+global batch; losses must then agree within 1e-4 (not with gradients in 16 bits, whose rounding depends on the ranks).
+Rounds alternate between variants: sharded updates and checkpoints, checkpoints in the background, bf16 between emulated
+hosts, micro-batches. The exit status is 1 if a round fails.
 """
 import argparse
 import glob
@@ -62,7 +62,7 @@ class Job:
                                 start_new_session=True)
 
     def processes(self):
-        """Of the ranks."""
+        """Returns the processes of the ranks."""
         found = []
         for path in glob.glob("/proc/[0-9]*/cmdline"):
             try:
@@ -75,7 +75,7 @@ class Job:
         return found
 
     def steps(self):
-        """step -> (loss, gradient norm), as text."""
+        """Returns {step: (loss, gradient norm)} as text."""
         steps = {}
         with open(self.log) as file:
             for line in file:
@@ -84,7 +84,7 @@ class Job:
         return steps
 
     def parameters(self):
-        """Checksums of the newest checkpoint's files, which hold what the run has learned."""
+        """Returns checksums of those files of the newest checkpoint that hold the run's tensors."""
         newest = sorted(glob.glob(os.path.join(self.out_dir, "step-*")))[-1]
         with open(os.path.join(newest, "manifest.json")) as file:
             manifest = json.load(file)
@@ -102,7 +102,7 @@ def finish(job, ranks):
 
 
 def kill_once(job, ranks, after, whom, generator):
-    """Returns the number of ranks that were killed; 0: the run had ended before."""
+    """Returns the number of killed ranks; 0 if the run had ended before."""
     process = job.start(ranks)
     try:
         process.wait(timeout=after)

@@ -45,7 +45,7 @@ def problems_of_commands(block):
 
 
 def problems_of_console(block):
-    """`block`: "$ command" and what it prints, any number of times."""
+    """`block`: any number of times "$ command" and its output."""
     for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         if not command.startswith("build/bin/"):

@@ -1,4 +1,4 @@
-"""A Python exception on one rank ends all ranks soon, with its text; with `with` and without."""
+"""A Python exception on one rank soon ends all ranks, with its text; with a `with` statement and without."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
-"""Jobs of mpi4py's communicators: five processes are two jobs of two ranks, in reverse order, and one of one rank. Skipped
-where mpi4py is missing."""
+"""Jobs of mpi4py's communicators: five processes form two jobs of two ranks, in reverse order, and one of one rank. Skipped
+if mpi4py is missing."""
 
 import sys
 

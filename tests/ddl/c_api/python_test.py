@@ -1,4 +1,4 @@
-"""ddl.py on any number of ranks: python_test.py DIRECTORY, with ddl.py in PYTHONPATH and the library as DDL_LIBRARY says.
+"""ddl.py on any number of ranks: python_test.py DIRECTORY, with ddl.py in PYTHONPATH and the library in DDL_LIBRARY.
 DIRECTORY is for checkpoints."""
 
 import array
@@ -23,12 +23,12 @@ def refused(words, function, *arguments, **named):
 
 
 def shared(values, *names):
-    """An array that tells of its memory by these attributes of numpy's alone, as other libraries' do."""
+    """An array that exposes its memory only by these attributes of numpy, like arrays of other libraries."""
     return type("Shared", (), {name: property(lambda self, name=name: getattr(values, name)) for name in names})()
 
 
 class Tensor:
-    """As torch's, of which it has what the module asks for."""
+    """A stand-in for torch's tensor, with the functions that the module uses."""
 
     def __init__(self, values, device="cpu", requires_grad=False, is_leaf=True, layout="torch.strided"):
         self.values, self.device, self.layout = values, types.SimpleNamespace(type=device, index=0), layout
@@ -47,7 +47,7 @@ class Tensor:
 
 
 class Parameter(Tensor):
-    """A trained one: backward adds to its gradient, or makes one, and then calls the hooks."""
+    """A trained parameter: backward adds to its gradient, or makes one, and then calls the hooks."""
 
     def __init__(self, values):
         super().__init__(values, requires_grad=True)

@@ -1,4 +1,4 @@
-"""Torch tensors and modules, on two ranks or more: python_torch_test.py DIRECTORY. Skipped where torch is missing."""
+"""Torch tensors and modules, on two or more ranks: python_torch_test.py DIRECTORY. Skipped if torch is missing."""
 
 import contextlib
 import copy
@@ -32,7 +32,7 @@ for found, words in ((torch.ones(4, 4).t(), "strided"), (torch.ones(2).to_sparse
 
 
 class Net(torch.nn.Module):
-    """With a layer that every second step leaves out, and convolution, whose gradients may have strides of their own."""
+    """A model with a layer that every second step leaves out, and a convolution, whose gradients may have other strides."""
 
     def __init__(self):
         super().__init__()

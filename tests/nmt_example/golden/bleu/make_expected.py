@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes expected.tsv: what the sacrebleu package says of every NAME.hyp and NAME.ref here.
+"""Writes expected.tsv: the results of the sacrebleu package for every NAME.hyp and NAME.ref in this directory.
 
 Run it after adding a pair of files. Columns: name, score, four precisions, brevity penalty, lengths of
 hypotheses and references.
