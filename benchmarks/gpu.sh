@@ -113,7 +113,7 @@ check_bundle_fits
 mkdir -p "$out/reports" "$(dirname "$archive")" || fail "cannot make $out and the folder of $archive"
 devices=$(smi --list-gpus | grep -c '^GPU')
 programs=()
-for program in device_{test,nccl_test,plans_test,reproducible_test,ucx_test,program,perf,gradients_perf} nmt_cuda_backend_test ddl_nmt; do
+for program in device_{test,nccl_test,plans_test,reproducible_test,ucx_test,program,perf,gradients_perf} c_device_program nmt_cuda_backend_test ddl_nmt; do
   [ ! -x "$bin/$program" ] || programs+=("$bin/$program")
 done
 . "$here/gpu_libraries.sh"
@@ -184,6 +184,21 @@ smoke() {
   done
 }
 
+c_and_python() {
+  local run=(bash "$root/tests/device/c_device_test.sh")
+  if [ ! -x "$bin/c_device_program" ]; then
+    left_out c_device "$bin has none"
+    return
+  fi
+  step c_device 120 "${processes[@]}" "${run[@]}" "$bin/c_device_program"
+  if has_torch; then
+    step python_torch_device 180 "${processes[@]}" PYTHONPATH="$root/ddl/python:$root/tests/ddl/c_api" \
+      DDL_LIBRARY="$(dirname "$bin")/lib/libddl_c.so.0" "${run[@]}" python3 "$root/tests/device/python_torch_device_test.py"
+  else
+    left_out python_torch_device "python3 has no torch"
+  fi
+}
+
 tests() {
   local script=$root/tests/device/device_processes_test.sh one_device=()
   step device_test 120 "${threads[@]}" "$bin/device_test" "${cases[@]}"
@@ -194,6 +209,7 @@ tests() {
   [ "$devices" -gt 1 ] || [ -n "$quick" ] || one_device=(--gtest_filter='DeviceReproducible.*') # the others need NCCL
   step device_reproducible_test 120 "${threads[@]}" "$bin/device_reproducible_test" "${cases[@]}" "${one_device[@]}"
   step device_processes 180 "${processes[@]}" bash "$script" "$bin/device_program" "${in_short[@]}"
+  c_and_python
   if ! command -v nvidia-cuda-mps-control >/dev/null; then
     left_out device_processes_mps "nvidia-cuda-mps-control is not here"
   elif start_mps; then

@@ -61,7 +61,7 @@ done
 [ -z "$wheel" ] || [ -r "$wheel" ] || fail "--ucx-wheel: cannot read $wheel"
 
 programs=(device_test device_nccl_test device_plans_test device_reproducible_test device_program device_perf device_gradients_perf)
-[ -n "$emulated" ] || programs+=(device_ucx_test nmt_cuda_backend_test ddl_nmt)
+[ -n "$emulated" ] || programs+=(device_ucx_test c_device_program nmt_cuda_backend_test ddl_nmt)
 
 has_target() {
   cmake --build "$build" --target help | grep -E "^(\.\.\. )?$1(:|\$)" >/dev/null
@@ -95,7 +95,7 @@ copy_programs() {
 copy_libraries() {
   local needed missing
   [ -z "$emulated" ] || cp "$build/tests/device/emulated/libnccl.so.2" "$bundle/build/lib/"
-  needed=$(LD_LIBRARY_PATH=$build/tests/device ldd "$bundle"/build/*/* | awk 'NF > 1 && $1 !~ \
+  needed=$(LD_LIBRARY_PATH=$build/tests/device:$build/lib ldd "$bundle"/build/*/* | awk 'NF > 1 && $1 !~ \
     /^(\/|linux-vdso|lib(c|m|dl|rt|pthread|resolv|cuda|cublas|cublasLt|cudnn|nccl|nvidia-ml)\.so)/ { print $1, $2, $3, $4 }')
   missing=$(awk '$3 == "not" { print $1 }' <<<"$needed" | sort -u | paste -sd ' ')
   [ -z "$missing" ] || fail "these libraries, which the programs need, are not found here: $missing"
@@ -122,7 +122,8 @@ copy_scripts() {
   for script in gpu.sh gpu_libraries.sh gpu_steps.sh nmt_reference.sh pytorch_nmt.py gemm_rate.py; do
     cp "$here/$script" "$bundle/benchmarks/"
   done
-  cp "$root/tests/device/device_processes_test.sh" "$bundle/tests/device/"
+  cp "$root"/tests/device/{{device_processes,c_device}_test.sh,python_torch_device_test.py} "$bundle/tests/device/"
+  (cd "$root" && cp --parents ddl/python/ddl.py tests/ddl/c_api/torch_training.py "$bundle/")
   printf '#!/bin/sh\nexec bash "$(dirname "$0")/benchmarks/gpu.sh" "$@"\n' >"$bundle/gpu.sh"
   chmod +x "$bundle/gpu.sh"
 }

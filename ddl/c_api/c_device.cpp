@@ -2,6 +2,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/c_api/c_training.hpp"
@@ -21,42 +22,49 @@ using namespace ddl::c_api;
 
 /// A build without CUDA never calls `body`, so the compiler leaves out its references to ddl::cuda.
 template <typename F>
-int with_cuda(const char* function, const F& body) {
-  return guarded(function, [&](Job& job) {
-    static_cast<void>(job.context());
+auto with_cuda(Job& job, const F& body) -> decltype(body()) {
+  static_cast<void>(job.context());
 #if DDL_C_DEVICES
-    body(job);
+  return body();
 #else
-    throw Error(ErrorCode::unsupported,
-                "this libddl_c was built without CUDA and reduces host memory only; use a build with CUDA "
-                "(-DDDL_WITH_CUDA=ON), or copy the data to the host first");
+  throw Error(ErrorCode::unsupported,
+              "this libddl_c was built without CUDA and reduces host memory only; use a build with CUDA "
+              "(-DDDL_WITH_CUDA=ON), or copy the data to the host first");
 #endif
-  });
 }
 
-/// Selects the job's device in the calling thread, which may be one that a framework has started for
+/// The job's device, selected in the calling thread, which may be one that a framework has started for
 /// backward.
+inline DeviceCommunicator& selected(Job& job) {
+  DeviceCommunicator& all = job.device();
+#if DDL_C_DEVICES
+  check_cuda(cudaSetDevice(all.device()), "cudaSetDevice");
+#endif
+  return all;
+}
+
 template <typename F>
 int on_device(const char* function, const F& body) {
-  return with_cuda(function, [&](Job& job) {
-    DeviceCommunicator& all = job.device();
-#if DDL_C_DEVICES
-    check_cuda(cudaSetDevice(all.device()), "cudaSetDevice");
-#endif
-    body(job, all);
-  });
+  return guarded(function, [&](Job& job) { with_cuda(job, [&] { body(job, selected(job)); }); });
 }
 
 DeviceStream stream_of(void* stream) { return static_cast<DeviceStream>(stream); }
 
 }  // namespace
 
+GradientReducer ddl::c_api::device_reducer(Job& job, std::vector<Gradient> gradients,
+                                           GradientReducerOptions options) {
+  return with_cuda(job, [&] { return GradientReducer(selected(job), std::move(gradients), options); });
+}
+
 extern "C" {
 
 int ddl_device_init(int device) {
-  return with_cuda("ddl_device_init", [&](Job& job) {
-    if (job.has_device()) refuse("the job has its device; found a second call, expected one");
-    job.use(std::make_shared<DeviceCommunicator>(job.context(), DeviceOptions{.device = device}));
+  return guarded("ddl_device_init", [&](Job& job) {
+    with_cuda(job, [&] {
+      if (job.has_device()) refuse("the job has its device; found a second call, expected one");
+      job.use(std::make_shared<DeviceCommunicator>(job.context(), DeviceOptions{.device = device}));
+    });
   });
 }
 
@@ -111,19 +119,6 @@ int ddl_device_broadcast_parameters(const ddl_parameter* parameters, int count, 
       void* const data = each.values.data();
       all.broadcast(data, data, each.values.size(), each.values.type(), root, stream_of(stream));
     }
-  });
-}
-
-int ddl_device_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
-                              int micro_batches, ddl_reducer** reducer) {
-  return on_device("ddl_device_reducer_create", [&](Job& job, DeviceCommunicator& all) {
-    require(reducer, "reducer");
-    *reducer = nullptr;
-    RegisteredGradients registered = gradients_of(parameters, count);
-    GradientReducerOptions chosen = options_of(options);
-    chosen.micro_batches = micro_batches != 0;
-    *reducer = job.make<ddl_reducer>(GradientReducer(all, std::move(registered.gradients), chosen),
-                                     std::move(registered.indices), nullptr, chosen.wire != DataType::f32);
   });
 }
 

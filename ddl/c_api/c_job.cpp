@@ -56,6 +56,7 @@ DeviceCommunicator& Job::device() const {
 
 void Job::end() {
   if (!context_) throw NoJob();
+  root_work.reset();
   handles_.clear();  // reducers wait for reductions in flight
   device_.reset();
   memory_.clear();

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ddl/context.hpp"
+#include "ddl/context/agreement.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/ddl.h"
 #include "ddl/error.hpp"
@@ -68,6 +69,8 @@ class Job {
 
   /// Held during each call, to detect concurrent ones.
   std::mutex mutex;
+  /// The work between ddl_root_begin and ddl_root_end.
+  std::optional<RootWork> root_work;
 
  private:
   void require_handle(const void* handle) const;

@@ -12,7 +12,6 @@
 
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/checkpoint.hpp"
-#include "ddl/context/agreement.hpp"
 #include "ddl/drift_check.hpp"
 #include "ddl/error.hpp"
 #include "ddl/gradient_reducer.hpp"
@@ -61,27 +60,27 @@ Elements elements_of(void* data, const ddl_parameter& parameter, int type, const
   return {data, count_of(parameter.count), type_of(type)};
 }
 
-Gradient gradient_of(const ddl_parameter& parameter, int index) {
-  const int type = parameter.gradient_type == 0 ? parameter.type : parameter.gradient_type;
-  Gradient gradient{.name = name_of(parameter.name, index),
-                    .values = elements_of(parameter.gradient, parameter, type, "a gradient"),
-                    .row_width = count_of(parameter.row_width)};
-  for (void* const summand : list(parameter.summands, parameter.summand_count, "summands")) {
-    gradient.summands.push_back(elements_of(summand, parameter, type, "a summand"));
+GradientReducerOptions options_of(const ddl_reducer_options& given) {
+  if (given.gradients != DDL_GRADIENT_SUMS && given.gradients != DDL_GRADIENT_MEANS) {
+    refuse(
+        fmt::format("options.gradients: found {}, expected DDL_GRADIENT_SUMS (1) or DDL_GRADIENT_MEANS (2)",
+                    given.gradients));
   }
-  return gradient;
+  if (given.wire != 0 && given.wire != DDL_F16 && given.wire != DDL_BF16) {
+    refuse(fmt::format("options.wire: found {}, expected 0, DDL_F16 (5) or DDL_BF16 (6)", given.wire));
+  }
+  return {.gradients = given.gradients == DDL_GRADIENT_SUMS ? GradientKind::sum : GradientKind::mean,
+          .bucket_bytes = count_of(given.bucket_bytes),
+          .overlap = given.after_backward == 0,
+          .wire = given.wire == 0 ? DataType::f32 : static_cast<DataType>(given.wire),
+          .leave_sums = given.leave_sums != 0,
+          .micro_batches = given.micro_batches != 0};
 }
 
 TrainingState state_of(Job& job, const ddl_checkpoint& checkpoint, const Model& model) {
   return {.model = model,
           .reducer = checkpoint.reducer == nullptr ? nullptr : &job.handle(checkpoint.reducer).reducer,
           .sampler = checkpoint.sampler == nullptr ? nullptr : &job.handle(checkpoint.sampler).sampler};
-}
-
-/// The work between ddl_root_begin and ddl_root_end.
-std::optional<RootWork>& root_work() {
-  static std::optional<RootWork> work;
-  return work;
 }
 
 /// This thread's open scopes of ddl_scope_begin, the innermost last.
@@ -94,43 +93,22 @@ std::vector<Timeline::Scope>& scopes() {
 
 namespace ddl::c_api {
 
-GradientReducerOptions options_of(const ddl_reducer_options* given) {
-  require(given, "options");
-  if (given->gradients != DDL_GRADIENT_SUMS && given->gradients != DDL_GRADIENT_MEANS) {
-    refuse(
-        fmt::format("options.gradients: found {}, expected DDL_GRADIENT_SUMS (1) or DDL_GRADIENT_MEANS (2)",
-                    given->gradients));
-  }
-  if (given->wire != 0 && given->wire != DDL_F16 && given->wire != DDL_BF16) {
-    refuse(fmt::format("options.wire: found {}, expected 0, DDL_F16 (5) or DDL_BF16 (6)", given->wire));
-  }
-  return {.gradients = given->gradients == DDL_GRADIENT_SUMS ? GradientKind::sum : GradientKind::mean,
-          .bucket_bytes = count_of(given->bucket_bytes),
-          .overlap = given->after_backward == 0,
-          .wire = given->wire == 0 ? DataType::f32 : static_cast<DataType>(given->wire),
-          .leave_sums = given->leave_sums != 0};
-}
-
-Model model_of(const ddl_parameter* parameters, int count) {
+Model model_of(const ddl_parameter* parameters, int count, bool needs_values) {
   Model model;
   for (const ddl_parameter& each : list(parameters, count, "parameters")) {
     Parameter& parameter = model.emplace_back();
     parameter.name = name_of(each.name, static_cast<int>(model.size()) - 1);
-    parameter.values = elements_of(each.values, each, each.type, "a parameter's values");
+    if (needs_values && each.count != 0) require(each.values, "a parameter's values");
+    parameter.values = {each.values, count_of(each.count), type_of(each.type)};
+    if (each.gradient == nullptr) continue;
+    const int type = each.gradient_type == 0 ? each.type : each.gradient_type;
+    parameter.gradient = elements_of(each.gradient, each, type, "a gradient");
+    parameter.row_width = count_of(each.row_width);
+    for (void* const summand : list(each.summands, each.summand_count, "summands")) {
+      parameter.summands.push_back(elements_of(summand, each, type, "a summand"));
+    }
   }
   return model;
-}
-
-RegisteredGradients gradients_of(const ddl_parameter* parameters, int count) {
-  RegisteredGradients registered;
-  for (const ddl_parameter& parameter : list(parameters, count, "parameters")) {
-    const bool has_gradient = parameter.gradient != nullptr;
-    if (has_gradient) {
-      registered.gradients.push_back(gradient_of(parameter, static_cast<int>(registered.indices.size())));
-    }
-    registered.indices.push_back(has_gradient ? registered.gradients.size() - 1 : none);
-  }
-  return registered;
 }
 
 ddl_reducer& known(ddl_reducer* reducer) {
@@ -157,10 +135,18 @@ int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_red
   return guarded("ddl_reducer_create", [&](Job& job) {
     require(reducer, "reducer");
     *reducer = nullptr;
-    RegisteredGradients registered = gradients_of(parameters, count);
-    *reducer = job.make<ddl_reducer>(
-        GradientReducer(job.context(), std::move(registered.gradients), options_of(options)),
-        std::move(registered.indices));
+    require(options, "options");
+    const GradientReducerOptions chosen = options_of(*options);
+    const Model model = model_of(parameters, count, false);
+    std::vector<std::size_t> indices;
+    std::size_t gradients = 0;
+    for (const Parameter& parameter : model) {
+      indices.push_back(parameter.gradient.data() == nullptr ? none : gradients++);
+    }
+    const bool on_device = options->on_device != 0;
+    *reducer = job.make<ddl_reducer>(on_device ? device_reducer(job, gradients_of(model), chosen)
+                                               : GradientReducer(job.context(), gradients_of(model), chosen),
+                                     std::move(indices), nullptr, on_device && chosen.wire != DataType::f32);
   });
 }
 
@@ -319,8 +305,8 @@ int ddl_checkpoint_free(ddl_checkpoint* checkpoint) {
 int ddl_root_begin(const char* name) {
   int is_root = 0;
   guarded("ddl_root_begin", [&](Job& job) {
-    if (root_work()) refuse("found a second call before ddl_root_end, expected one");
-    root_work().emplace(job.context(), name == nullptr ? "root" : name);
+    if (job.root_work) refuse("found a second call before ddl_root_end, expected one");
+    job.root_work.emplace(job.context(), name == nullptr ? "root" : name);
     is_root = job.context().is_root() ? 1 : 0;
   });
   return is_root;
@@ -328,15 +314,16 @@ int ddl_root_begin(const char* name) {
 
 int ddl_root_end(const char* problem) {
   return guarded("ddl_root_end", [&](Job& job) {
-    if (!root_work()) refuse("there was no ddl_root_begin, or it failed");
+    if (!job.root_work) refuse("there was no ddl_root_begin, or it failed");
     std::exception_ptr mine;
     if (problem != nullptr && job.context().is_root()) {
       mine = std::make_exception_ptr(Error(ErrorCode::io, problem));
     }
-    struct Reset {
-      ~Reset() { root_work().reset(); }
-    } reset;
-    root_work()->end(mine);
+    const struct EndWork {
+      Job& job;
+      ~EndWork() { job.root_work.reset(); }
+    } end_whatever_happens{job};
+    job.root_work->end(mine);
   });
 }
 

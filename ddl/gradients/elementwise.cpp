@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
+#include <bit>
+#include <cstdint>
 #include <span>
 
 #include "collectives/kernels/wire.hpp"
@@ -53,7 +54,7 @@ void scale(Elements values, double factor) noexcept {
 }
 
 bool scale_into(Elements target, ConstElements source, double factor) noexcept {
-  bool in_range = true;
+  bool all_finite = true;
   if (target.type() == DataType::f64) {
     const std::span<const double> from = of<double>(source);
     std::ranges::transform(from, of<double>(target).begin(), [=](double value) { return value * factor; });
@@ -68,13 +69,14 @@ bool scale_into(Elements target, ConstElements source, double factor) noexcept {
       native_kernels().scale_into(block.data(), of<float>(source).data() + at, block.size(), factor);
       collectives::round_to(target.type(), {.values = block.data(), .rounded = block.data()}, block.size());
       collectives::narrow(target.type(), block, target.bytes().data() + 2 * at);
-      const auto source_block = of<float>(source).subspan(at, block.size());
-      for (std::size_t i = 0; i < block.size(); ++i) {
-        in_range = in_range && (std::isfinite(block[i]) || !std::isfinite(source_block[i]));
+      std::uint32_t not_finite = 0;
+      for (const float value : block) {
+        not_finite |= (std::bit_cast<std::uint32_t>(value) & 0x7fff'ffffU) >= 0x7f80'0000U ? 1U : 0U;
       }
+      all_finite = all_finite && not_finite == 0;
     });
   }
-  return in_range;
+  return all_finite;
 }
 
 void add_scaled(Elements target, ConstElements source, double factor) noexcept {

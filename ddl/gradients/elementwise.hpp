@@ -15,8 +15,8 @@ const Kernels& kernels_of(collectives::InstructionSet set) noexcept;
 /// one value in a million; so a mean of integers that is an integer is exact.
 void scale(Elements values, double factor) noexcept;
 /// target[i] = source[i] * factor, rounded to the target's type. Both are f64, both are f32, or one is f32
-/// and the other f16 or bf16. They must not overlap. Returns false if a finite value became too large for a
-/// 16-bit target.
+/// and the other f16 or bf16. They must not overlap. Returns false if a 16-bit target then holds a value
+/// that is not finite.
 bool scale_into(Elements target, ConstElements source, double factor) noexcept;
 /// target[i] += source[i] * factor. The target is f32 or f64; the source has the same type or, for an f32
 /// target, f16 or bf16. They must not overlap.

@@ -88,6 +88,7 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
   queue->open({context, gradients, options, touched});
   learned.bucket_bytes = options.bucket_bytes > 0 ? options.bucket_bytes : queue->bucket_bytes(bytes);
   make_buckets();
+  if (options.sharded_update) shards = own_shards();
   if (context.options().check && !queue->is_on_device()) memory_check_.emplace(gradients);
   context.log().info(fmt::format("gradients: {} of {} bytes are reduced in {} bucket{} of at most {} bytes",
                                  gradients.size(), bytes, buckets.size(), buckets.size() == 1 ? "" : "s",
@@ -208,7 +209,6 @@ void GradientReducer::State::make_buckets() {
   }
   // On hosts a single bucket has nothing to overlap with, so `wait` reduces it in the caller's thread.
   overlaps_ = options.overlap && (queue->is_on_device() || buckets.size() > 1);
-  if (options.sharded_update) shards = own_shards();
   // Ranks may be in groups with different plans, so the hash covers all ranks. Reproducible sums depend on no
   // plan.
   learned.plans = 0;
@@ -274,6 +274,7 @@ void GradientReducer::State::restore(std::string_view json) {
   require_same_entries(context, "GradientReducer::restore", "state", {std::string(json)});
   learned = saved;
   make_buckets();
+  if (options.sharded_update) shards = own_shards();
   if (saved.ranks == context.size() && saved.plans != learned.plans) {
     context.log().notice(
         "GradientReducer: buckets are reduced by other plans than when the state was saved (another "

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -121,6 +122,12 @@ std::vector<std::uint8_t> joined_with_previous(const Context& context,
   return joined;
 }
 
+bool overlap(const Elements& a, const Elements& b) {
+  const std::less<const void*> before;
+  const auto end_of = [](const Elements& values) { return values.bytes().data() + values.bytes().size(); };
+  return before(a.data(), end_of(b)) && before(b.data(), end_of(a));
+}
+
 }  // namespace
 
 void broadcast_parameters(const Context& context, const std::vector<Parameter>& parameters, int root) {
@@ -148,6 +155,9 @@ void broadcast_parameters(const Context& context, const std::vector<Parameter>& 
       "or something writes to them meanwhile; if neither, please report it");
   if (context.options().check) {
     std::vector<Parameter>& all = context.state().broadcast_parameters;
+    for (const Parameter& parameter : parameters) {
+      std::erase_if(all, [&](const Parameter& other) { return overlap(other.values, parameter.values); });
+    }
     all.insert(all.end(), parameters.begin(), parameters.end());
   }
 }

@@ -81,7 +81,7 @@ class _Parameter(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("gradients", ctypes.c_int), ("bucket_bytes", ctypes.c_int64), ("wire", ctypes.c_int),
-                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int)]
+                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int), ("on_device", ctypes.c_int), ("micro_batches", ctypes.c_int)]
 
 
 class Step(ctypes.Structure):
@@ -131,7 +131,6 @@ def _load():
         "device_reduce_scatter": [pointer, pointer, int64, integer, integer, pointer],
         "device_all_gather": [pointer, pointer, int64, integer, pointer],
         "device_broadcast_parameters": [pointer, integer, integer, pointer],
-        "device_reducer_create": [pointer, integer, pointer, integer, pointer],
         "reducer_ready_on": [pointer, integer, pointer],
         "reducer_ready_rows_on": [pointer, integer, pointer, int64, pointer],
         "reducer_finish": [pointer, ctypes.c_double, pointer], "reducer_result": [pointer, pointer],
@@ -608,15 +607,12 @@ class Reducer:
             _require_same_place(memory, memories[0])
             item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
             item.row_width = widths.get(name, 0)
-        options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
-                           0 if overlap else 1, int(leave_sums))
         self._is_on_device = bool(memories) and memories[0].device is not None
-        if self._is_on_device:
-            for memory in memories:
-                _use_device(memory)
-            self._handle = _made("device_reducer_create", items, len(items), ctypes.byref(options), 1 if micro_batches else 0)
-        else:
-            self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
+        for memory in memories if self._is_on_device else ():
+            _use_device(memory)
+        options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
+                           not overlap, leave_sums, self._is_on_device, micro_batches)
+        self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
         _in_use.add(self)
         for name, (parameter, _) in self._followed.items():
             hook = functools.partial(self._reached, name)

@@ -143,20 +143,15 @@ Timeline::Timeline(std::shared_ptr<RunRecorder> recorder) : recorder_(std::move(
 }
 Timeline::~Timeline() = default;
 
-Timeline::Scope::Scope(Scope&& other) noexcept
-    : recorder_(std::exchange(other.recorder_, nullptr)),
-      begin_(other.begin_),
-      name_(other.name_),
-      track_(other.track_) {}
+Timeline::Scope::Scope(Scope&&) noexcept = default;
 
 void Timeline::Scope::record() noexcept {
-  RunRecorder* const recorder = std::exchange(recorder_, nullptr);
-  recorder->add({begin_, Ticks::now(), name_, track_, Event::Kind::span, false, {}});
+  std::exchange(recorder_, nullptr)->add({begin_, Ticks::now(), name_, track_, Event::Kind::span, false, {}});
 }
 
 Timeline::Scope Timeline::begin(std::string_view name, std::string_view track) {
   Scope scope;
-  scope.recorder_ = recorder_.get();
+  scope.recorder_ = recorder_;
   scope.name_ = recorder_->name(name);
   scope.track_ = recorder_->track(track);
   scope.begin_ = Ticks::now();

@@ -181,6 +181,9 @@ typedef struct {
   int after_backward;   /**< 1: ddl_reducer_wait reduces everything; 0: backward overlaps with reductions. */
   int leave_sums;       /**< 1: ddl_reducer_wait leaves sums over all ranks' items, for an update that takes
                            sums. */
+  int on_device;        /**< 1: the gradients are in the memory of the job's device: see ddl_device_init. */
+  int micro_batches;    /**< On the device: 1 if there will be micro-batches (ddl_reducer_no_sync) of means,
+                           which take memory of the gradients' size. */
 } ddl_reducer_options;
 
 /** The result of a step's reduction, the same on all ranks. */
@@ -193,9 +196,9 @@ typedef struct {
 /** Reduces gradients while backward goes on. */
 typedef struct ddl_reducer ddl_reducer;
 /** Makes a reducer for the gradients of those of `count` parameters that have one. Other calls name a
- * gradient by its parameter's index in the array. A tensor that holds
- * several layers may be registered in slices, one for each layer, so that each is reduced as soon as backward
- * leaves its layer. *reducer is null if the call fails. Collective. */
+ * gradient by its parameter's index in the array. A tensor that holds several layers may be registered in
+ * slices, one for each layer, so that each is reduced as soon as backward leaves its layer. *reducer is null
+ * if the call fails. Collective. */
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer);
 /** Starts a step over `weight` items of this rank. Required for means; for sums, ddl_reducer_wait can get the
@@ -250,14 +253,10 @@ int ddl_device_wait(void* stream);
 /** ddl_broadcast_parameters for values on the device. The bits are not compared afterwards. */
 int ddl_device_broadcast_parameters(const ddl_parameter* parameters, int count, int root, void* stream);
 
-/** ddl_reducer_create for gradients on the device; DDL_F64 and summands are refused. `micro_batches`: 1 if
- * there will be micro-batches (ddl_reducer_no_sync) of means, which take memory of the gradients' size. The
- * reducer's other functions work as for host memory: ddl_reducer_ready and ddl_reducer_ready_rows on the
- * default stream; ddl_reducer_wait is ddl_reducer_finish on it and ddl_reducer_result; the first
- * ddl_reducer_has_gradient of a step is collective. All are called by one thread at a time, whose current
- * device is the job's. */
-int ddl_device_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
-                              int micro_batches, ddl_reducer** reducer);
+/* Reducers whose options say `on_device` refuse DDL_F64 and summands. Their functions work as for host
+ * memory: ddl_reducer_ready and ddl_reducer_ready_rows on the default stream; ddl_reducer_wait is
+ * ddl_reducer_finish on it and ddl_reducer_result; the first ddl_reducer_has_gradient of a step is
+ * collective. All are called by one thread at a time, whose current device is the job's. */
 /** Gradient `index` is final once the work on the stream is done. The stream must exist until
  * ddl_reducer_finish. */
 int ddl_reducer_ready_on(ddl_reducer* reducer, int index, void* stream);
@@ -330,7 +329,7 @@ int ddl_root_end(const char* problem);
 /** Begins an event `name` of this thread on the timeline (DDL_TIMELINE), until ddl_scope_end; scopes nest.
  * Costs next to nothing without a timeline. */
 int ddl_scope_begin(const char* name);
-/** Ends the innermost scope of this thread. All scopes must end before ddl_finalize. */
+/** Ends the innermost scope of this thread. One that ends after ddl_finalize is not recorded. */
 int ddl_scope_end(void);
 
 #ifdef MPI_VERSION

@@ -42,7 +42,7 @@ class Timeline {
   };
 
   /// An event of the thread that makes it, from its construction to `end` or its destruction. Scopes of a
-  /// thread nest. Must end before the context does.
+  /// thread nest. One that ends after the context is not in the trace.
   class [[nodiscard]] Scope {
    public:
     /// Takes over the event; `other` records nothing.
@@ -59,7 +59,7 @@ class Timeline {
     Scope() = default;
     void record() noexcept;
 
-    collectives::RunRecorder* recorder_ = nullptr;
+    std::shared_ptr<collectives::RunRecorder> recorder_;
     std::uint64_t begin_ = 0;
     std::uint32_t name_ = 0;
     std::uint16_t track_ = 0;

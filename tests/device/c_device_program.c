@@ -51,16 +51,17 @@ static float* plain(int count) {
 static void call_wrongly(void) {
   float* const data = plain(4);
   ddl_reducer* reducer = NULL;
-  ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS};
+  ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS, .on_device = 1};
   double wide = 0;
   const ddl_parameter f64 = {.name = "wide", .count = 1, .type = DDL_F64, .gradient = &wide};
   expect_error(ddl_device_init(-1), DDL_INVALID_ARGUMENT, "second call");
   expect_error(ddl_device_malloc(NULL, 100), DDL_INVALID_ARGUMENT, "memory is null");
   expect_error(ddl_device_all_reduce(data, 4, 7, DDL_SUM, stream), DDL_INVALID_ARGUMENT, "type: found 7");
   expect_error(ddl_device_all_reduce(NULL, 4, DDL_F32, DDL_SUM, stream), DDL_INVALID_ARGUMENT, "null");
-  expect_error(ddl_device_reducer_create(&f64, 1, &options, 0, &reducer), DDL_INVALID_ARGUMENT, "wide");
+  expect_error(ddl_reducer_create(&f64, 1, &options, &reducer), DDL_INVALID_ARGUMENT, "wide");
   expect(reducer == NULL, "no reducer after an error");
   expect_error(ddl_reducer_finish(NULL, 1, stream), DDL_INVALID_ARGUMENT, "null");
+  options.on_device = 0;
   expect(ddl_reducer_create(&f64, 1, &options, &reducer) == DDL_OK, "ddl_reducer_create on the host");
   expect_error(ddl_reducer_finish(reducer, 1, stream), DDL_INVALID_ARGUMENT, "call wait()");
   cudaFree(data);
@@ -103,14 +104,14 @@ static void train(void) {
   void* weights = NULL;
   float* const rows = plain(ELEMENTS);
   ddl_parameter model[3] = {{.name = "weights"}, {.name = "no gradient"}, {.name = "rows"}};
-  ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS};
+  ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS, .on_device = 1};
   ddl_reducer* reducer = NULL;
   ddl_step step;
   int k, has_value;
   expect(ddl_device_malloc(&weights, COUNT * sizeof(float)) == DDL_OK, "memory of gradients");
   model[0].gradient = weights, model[0].count = COUNT, model[0].type = DDL_F32;
   model[2].gradient = rows, model[2].count = ELEMENTS, model[2].type = DDL_F32, model[2].row_width = WIDTH;
-  expect(ddl_device_reducer_create(model, 3, &options, 0, &reducer) == DDL_OK, "ddl_device_reducer_create");
+  expect(ddl_reducer_create(model, 3, &options, &reducer) == DDL_OK, "ddl_reducer_create");
   for (k = 0; k < 3; ++k) {
     fill(weights, COUNT, (float)(rank + 1));
     fill(rows, ELEMENTS, 0);
@@ -138,8 +139,8 @@ static void train(void) {
   expect(ddl_reducer_free(reducer) == DDL_OK, "ddl_reducer_free");
 
   /* Micro-batches of means. This reducer is left to ddl_finalize. */
-  options.gradients = DDL_GRADIENT_MEANS;
-  expect(ddl_device_reducer_create(model, 1, &options, 1, &reducer) == DDL_OK, "a reducer of means");
+  options.gradients = DDL_GRADIENT_MEANS, options.micro_batches = 1;
+  expect(ddl_reducer_create(model, 1, &options, &reducer) == DDL_OK, "a reducer of means");
   for (k = 0; k < 2; ++k) {
     expect(ddl_reducer_no_sync(reducer, 1 - k) == DDL_OK && ddl_reducer_begin(reducer, 1) == DDL_OK,
            "ddl_reducer_no_sync");

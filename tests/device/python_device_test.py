@@ -8,6 +8,7 @@ import types
 
 import ddl
 import numpy as np
+from python_support import reduce_what_backward_reaches, refused
 
 cuda = ctypes.CDLL(sys.argv[1])
 for name in ("cudaMalloc", "cudaStreamCreateWithFlags", "cudaStreamSynchronize"):
@@ -19,15 +20,6 @@ rank, size, number = ddl.rank(), ddl.size(), ddl.local_rank() % 2
 assert cuda.cudaSetDevice(number) == 0
 stream = ctypes.c_void_p()
 assert cuda.cudaStreamCreateWithFlags(ctypes.byref(stream), 1) == 0
-
-
-def refused(words, function, *arguments, **named):
-    try:
-        function(*arguments, **named)
-    except ddl.Error as error:
-        assert words in str(error), f"found {error!r}, expected {words!r}"
-        return error.code
-    raise AssertionError(f"{function} took {arguments} {named}; expected an error with {words!r}")
 
 
 def on_device(values):
@@ -152,19 +144,7 @@ reducer.close()
 parameters = {name: Tensor(np.zeros(3, "float32"), requires_grad=True) for name in ("used", "dropped", "elsewhere", "nowhere")}
 module = types.SimpleNamespace(named_parameters=parameters.items)
 reducer = ddl.Reducer(module, gradients="mean", micro_batches=True)
-for step in range(3):
-    reducer.begin(1)
-    parameters["dropped"].grad = None  # as zero_grad() does
-    parameters["used"].grad.zero_()
-    parameters["elsewhere"].grad = parameters["nowhere"].grad = None
-    parameters["dropped"].backward(2 * rank)
-    parameters["used"].backward(rank)
-    if rank == 0:
-        parameters["elsewhere"].backward(size)
-    assert reducer.wait().weight == size
-    assert parameters["nowhere"].grad is None
-    for name, mean in (("used", (size - 1) / 2), ("dropped", size - 1), ("elsewhere", 1)):
-        assert (parameters[name].grad.values == np.float32(mean)).all(), (name, parameters[name].grad.values)
+reduce_what_backward_reaches(parameters, reducer)
 for each in parameters.values():
     each.grad = None
 for micro_batch in range(2):

@@ -133,7 +133,7 @@ class Merger {
   }
 
   int add_node(const std::string& name, NodeKind kind) { return graph_.add_node(host_, name, kind); }
-  /// Returns a placeholder for the device's node until `finish`: -1 - rank.
+  /// Returns -1 - rank: devices get their node numbers in `finish`, after all other nodes.
   int add_device(int rank, const std::string& name) {
     devices_.emplace_back(rank, Node{graph_.hosts[as_index(host_)] + '/' + name, device_, host_});
     return -1 - rank;

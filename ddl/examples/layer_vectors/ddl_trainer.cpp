@@ -162,7 +162,7 @@ void train(const std::string& path, unsigned seed) {
     parameters.push_back({nullptr, weights.data(), static_cast<int64_t>(weights.size()), DDL_F32, gradients[l][0], 0,
                           0, gradients[l].data() + 1, static_cast<int>(samples) - 1});
   }
-  const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1};
+  const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1, 0, 0};
   ddl_reducer* reducer;
   check(ddl_broadcast_parameters(parameters.data(), layers.size(), 0));
   check(ddl_reducer_create(parameters.data(), layers.size(), &options, &reducer));

@@ -8,18 +8,9 @@ import pathlib
 import sys
 import types
 
-import numpy as np
-
 import ddl
-
-
-def refused(words, function, *arguments, **named):
-    try:
-        function(*arguments, **named)
-    except ddl.Error as error:
-        assert words in str(error), f"found {error!r}, expected {words!r}"
-        return error.code
-    raise AssertionError(f"{function} took {arguments} {named}; expected an error with {words!r}")
+import numpy as np
+from python_support import reduce_what_backward_reaches, refused
 
 
 def shared(values, *names):
@@ -203,19 +194,7 @@ parameters = {name: Parameter(np.zeros(3, "float32")) for name in ("used", "drop
 frozen = Tensor(np.zeros(3, "float32"))
 module = types.SimpleNamespace(named_parameters=lambda: [*parameters.items(), ("frozen", frozen)])
 reducer = ddl.Reducer(module, gradients="mean")
-for _ in range(3):
-    reducer.begin(1)
-    parameters["dropped"].grad = None  # as zero_grad() does
-    parameters["used"].grad.zero_()
-    parameters["elsewhere"].grad = parameters["nowhere"].grad = None
-    parameters["dropped"].backward(2 * rank)
-    parameters["used"].backward(rank)
-    if rank == 0:
-        parameters["elsewhere"].backward(size)
-    reducer.wait()
-    assert parameters["nowhere"].grad is None
-    for name, mean in (("used", (size - 1) / 2), ("dropped", size - 1), ("elsewhere", 1)):
-        assert (parameters[name].grad.values == np.float32(mean)).all(), (name, parameters[name].grad.values)
+reduce_what_backward_reaches(parameters, reducer)
 parameters["used"].grad.zero_()
 reducer.begin(1 if rank == 0 else 0)  # the others' batches are empty
 if rank == 0:

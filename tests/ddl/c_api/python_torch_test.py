@@ -12,6 +12,8 @@ except ImportError as problem:
     print(f"skipped: {problem}")
     sys.exit(1)
 
+import torch_training
+
 torch.set_num_threads(1)
 ddl.init("-dbg_level 0")
 rank, size = ddl.rank(), ddl.size()
@@ -31,48 +33,8 @@ for found, words in ((torch.ones(4, 4).t(), "strided"), (torch.ones(2).to_sparse
         assert words in str(error), error
 
 
-class Net(torch.nn.Module):
-    """A model with a layer that every second step leaves out, and a convolution, whose gradients may have other strides."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.odd, self.last = torch.nn.Conv2d(1, 3, 3), torch.nn.Linear(12, 12), torch.nn.Linear(12, 1)
-        self.unused = torch.nn.Linear(2, 2)
-        self.frozen = torch.nn.Parameter(torch.full((2,), float(rank)), requires_grad=False)
-
-    def forward(self, images, step):
-        hidden = torch.tanh(self.first(images)).flatten(1)
-        return self.last(torch.tanh(self.odd(hidden)) if step % 2 else hidden)
-
-
-def train(model, batches, reducer=None):
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    for step, (images, targets) in enumerate(batches):
-        optimizer.zero_grad(set_to_none=step != 2)
-        if reducer:
-            reducer.begin(len(images))
-        torch.nn.functional.mse_loss(model(images, step), targets).backward()
-        if reducer:
-            reducer.wait()
-        optimizer.step()
-
-
-# Ranks that share each batch learn the same model as one process with the whole batch.
-torch.manual_seed(1)
-everything = [(torch.randn(4 * size, 1, 4, 4), torch.randn(4 * size, 1)) for _ in range(6)]
-mine = [(images[rank::size], targets[rank::size]) for images, targets in everything]
 for layout in (torch.contiguous_format, torch.channels_last):
-    torch.manual_seed(rank)
-    model = Net()
-    ddl.broadcast_parameters(model)
-    alone = copy.deepcopy(model)
-    reducer = ddl.Reducer(model, gradients="mean")
-    train(model, [(images.to(memory_format=layout), targets) for images, targets in mine], reducer)
-    train(alone, everything)
-    ddl.check_same(model)
-    for name, parameter in model.named_parameters():
-        torch.testing.assert_close(parameter, dict(alone.named_parameters())[name], msg=lambda text: f"{name}: {text}")
-    reducer.close()
+    torch_training.ranks_learn_what_one_process_learns(layout=layout)
 
 # Micro-batches of means as torch's users write them: gradients are not zeroed in between, or dropped.
 for zero in (lambda module: None, lambda module: module.zero_grad(set_to_none=False), lambda module: module.zero_grad()):
@@ -97,7 +59,7 @@ for zero in (lambda module: None, lambda module: module.zero_grad(set_to_none=Fa
     reducer.close()
 
 # Masks of bool travel with a module's parameters.
-masked = Net()
+masked = torch_training.Net()
 masked.register_buffer("mask", torch.arange(4) % 2 == rank % 2)
 ddl.broadcast_parameters(masked)
 assert masked.mask.tolist() == [True, False, True, False]
@@ -117,7 +79,7 @@ for convert in (lambda module: module.double(), lambda module: module.to("meta")
     reducer.close()
 
 checkpoint = ddl.Checkpoint(sys.argv[1])
-model, restored = masked, Net()
+model, restored = masked, torch_training.Net()
 restored.register_buffer("mask", torch.zeros(4, dtype=torch.bool))
 checkpoint.save(1, {"model": model})
 assert checkpoint.restore({"model": restored}) == 1
