@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <deque>
+#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -50,6 +53,19 @@ std::string describe(const std::vector<std::string>& devices) {
   if (devices.empty()) return "ucx";
   const bool rdma = std::any_of(devices.begin(), devices.end(), is_rdma);
   return fmt::format("ucx ({}{})", rdma ? "" : "tcp ", fmt::join(devices, " "));
+}
+
+/// Shuts down the TCP connections among the descriptors that an epoll descriptor watches, directly or through
+/// another one. To close an endpoint, UCX 1.13 repeats `send` until the kernel takes the message: forever, if
+/// the link is cut and the socket's buffer is full.
+void shut_connections_down(int epoll) {
+  std::ifstream watched(fmt::format("/proc/self/fdinfo/{}", epoll));
+  for (std::string word; watched >> word;) {
+    int descriptor = -1;
+    if (word != "tfd:" || !(watched >> descriptor) || descriptor == epoll) continue;
+    // ENOTSOCK for others, ENOTCONN for listeners.
+    if (shutdown(descriptor, SHUT_RDWR) != 0 && errno == ENOTSOCK) shut_connections_down(descriptor);
+  }
 }
 
 class Configuration {
@@ -391,6 +407,7 @@ struct UcxNetwork::State {
       flushed = progress_until([&] { return ucp_request_check_status(flush) != UCS_INPROGRESS; }, until);
       ucp_request_free(flush);
     }
+    if (!flushed) shut_connections_down(event_descriptor);
     for (Peer& peer : peers) {
       while (peer.operations != nullptr) forget(*peer.operations);
       close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
@@ -588,6 +605,7 @@ std::string UcxNetwork::failure() const {
 void UcxNetwork::abandon() noexcept {
   State& state = *state_;
   if (state.worker == nullptr) return;
+  shut_connections_down(state.event_descriptor);
   for (State::Peer& peer : state.peers) {
     while (peer.operations != nullptr) state.forget(*peer.operations);
     state.close_endpoint(peer, UCP_EP_CLOSE_FLAG_FORCE);
