@@ -7,7 +7,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <cstdlib>
-#include <ddl/ddl.h>
+#include <ddl/parameter_list.hpp>
 #include <exception>
 #include <fstream>
 #include <random>
@@ -154,18 +154,12 @@ void train(const std::string& path, unsigned seed) {
   const std::size_t rank = ddl_rank(), begin_of_rank = batch_size * rank / ddl_size();
   const std::size_t samples = batch_size * (rank + 1) / ddl_size() - begin_of_rank;
   for (Layer& layer : layers) layer.set_sample_count(samples);
-  std::vector<ddl_parameter> parameters;
-  std::vector<std::vector<void*>> gradients(layers.size());
-  for (std::size_t l = 0; l < layers.size(); ++l) {
-    std::vector<float>& weights = layers[l].weights();
-    for (std::vector<float>& gradient : layers[l].gradients()) gradients[l].push_back(gradient.data());
-    parameters.push_back({nullptr, weights.data(), static_cast<int64_t>(weights.size()), DDL_F32, gradients[l][0], 0,
-                          0, gradients[l].data() + 1, static_cast<int>(samples) - 1});
-  }
+  ddl::ParameterList parameters;
+  for (Layer& layer : layers) parameters.add(layer.weights(), layer.gradients());
   const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1, 0, 0};
   ddl_reducer* reducer;
-  check(ddl_broadcast_parameters(parameters.data(), layers.size(), 0));
-  check(ddl_reducer_create(parameters.data(), layers.size(), &options, &reducer));
+  check(ddl_broadcast_parameters(parameters.data(), parameters.size(), 0));
+  check(ddl_reducer_create(parameters.data(), parameters.size(), &options, &reducer));
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
     for (std::size_t first = begin_of_rank; first < data.points.size(); first += batch_size) {
       const auto begin = data.points.begin() + static_cast<std::ptrdiff_t>(first);
