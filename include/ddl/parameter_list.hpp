@@ -10,6 +10,12 @@
 
 namespace ddl {
 
+/// Throws std::runtime_error with ddl_error_message() if a function of ddl.h returned an error:
+/// `ddl::throw_on_error(ddl_init(nullptr))`.
+inline void throw_on_error(int code) {
+  if (code != DDL_OK) throw std::runtime_error(ddl_error_message());
+}
+
 /// A model's tensors for the functions of ddl.h (`ddl_broadcast_parameters(list.data(), list.size(), 0)`),
 /// for C++11 and later: the vectors of float or double in which a trainer's layers keep weights and
 /// gradients. The vectors must stay in place, and keep their sizes, while a reducer uses them; the list need

@@ -143,8 +143,7 @@ void save(const std::string& path, std::vector<Layer>& layers) {
 }
 
 void train(const std::string& path, unsigned seed) {
-  const auto check = [](int error) { if (error != DDL_OK) throw std::runtime_error(ddl_error_message()); };
-  check(ddl_init(nullptr));
+  ddl::throw_on_error(ddl_init(nullptr));
   const Dataset data = spirals(3072, 7), test_data = spirals(1536, 8);
   std::mt19937 random(seed);
   std::vector<Layer> layers;
@@ -158,8 +157,8 @@ void train(const std::string& path, unsigned seed) {
   for (Layer& layer : layers) parameters.add(layer.weights(), layer.gradients());
   const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1, 0, 0};
   ddl_reducer* reducer;
-  check(ddl_broadcast_parameters(parameters.data(), parameters.size(), 0));
-  check(ddl_reducer_create(parameters.data(), parameters.size(), &options, &reducer));
+  ddl::throw_on_error(ddl_broadcast_parameters(parameters.data(), parameters.size(), 0));
+  ddl::throw_on_error(ddl_reducer_create(parameters.data(), parameters.size(), &options, &reducer));
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
     for (std::size_t first = begin_of_rank; first < data.points.size(); first += batch_size) {
       const auto begin = data.points.begin() + static_cast<std::ptrdiff_t>(first);
@@ -167,9 +166,9 @@ void train(const std::string& path, unsigned seed) {
       for (std::size_t s = 0; s < samples; ++s) errors[s][data.labels[first + s]] -= 1;
       for (std::size_t l = layers.size(); l-- > 0;) {
         errors = layers[l].backward(errors);
-        check(ddl_reducer_ready(reducer, l));
+        ddl::throw_on_error(ddl_reducer_ready(reducer, l));
       }
-      check(ddl_reducer_wait(reducer, samples, nullptr));
+      ddl::throw_on_error(ddl_reducer_wait(reducer, samples, nullptr));
       for (Layer& layer : layers) layer.update(0.005F);
     }
     if (rank != 0) continue;
