@@ -2,7 +2,10 @@
 // properties that data-parallel training needs (gradients of batches add up, parameters report when they are
 // ready). Otherwise models would train in a wrong direction, or depend on the number of ranks.
 
+#include <set>
+
 #include "ddl/error.hpp"
+#include "nmt_example/model/decoders.hpp"
 #include "nmt_example/model_test_support.hpp"
 
 namespace nmt::test {
@@ -278,6 +281,18 @@ TEST(Initialization, IsUniformAsAskedAndTheSameOnEveryBackend) {
   }
   ParameterSet parameters(*reference, parameter_layout(shape));
   EXPECT_THROW(parameters.initialize(*reference, "zeros", 0.1, 5), ddl::Error);
+}
+
+// Two layers of a deep model would drop the same elements.
+TEST(DropoutSites, AreDifferentForAllLayersOfTheDeepestModels) {
+  for (const int stacks : {1, 2}) {
+    std::set<std::uint32_t> sites;
+    for (int layer = 0; layer < 256; ++layer) {
+      sites.insert(encoder_dropout_site(layer % stacks, layer / stacks));
+      sites.insert(decoder_dropout_site(layer));
+    }
+    EXPECT_EQ(sites.size(), 512U) << stacks << " encoder stacks";
+  }
 }
 
 }  // namespace
