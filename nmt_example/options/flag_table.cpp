@@ -117,12 +117,17 @@ std::vector<Flag> make_table() {
        "Number of sentence pairs to generate for training instead of reading files; 0: read files",
        at_least(0)},
       {"vocab_prefix", data, &O::vocab_prefix,
-       "Vocabularies PREFIX.src and PREFIX.tgt (with subword_option=spm: models); empty: trained on the text",
+       "Vocabularies PREFIX.src and PREFIX.tgt: lists, or with subword_option=spm also models; empty: "
+       "trained on "
+       "the text",
        any},
       {"subword_option",
        data,
        &O::subword_option,
-       "What the vocabulary holds: words (empty), pieces ending in @@ (bpe), SentencePiece (spm)",
+       "What vocab_prefix holds: words (empty), pieces ending in @@ (bpe), SentencePiece's (spm). With a "
+       "list, the "
+       "text must be split into its entries, which are joined before BLEU; a SentencePiece model splits by "
+       "itself",
        any,
        {"", "bpe", "spm"}},
       {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",

@@ -388,6 +388,10 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     if (texts.dev.size() > 0) {
       dev_set.emplace(encode(texts.dev, vocabularies.source, vocabularies.target, source_max, target_max));
     }
+    // BLEU compares with joined translations.
+    for (ParallelText* text : {&texts.dev, &texts.test}) {
+      for (std::string& line : text->target) line = vocabularies.target.join(line);
+    }
     check_enough_for_ranks(context, options, *train_set);
     texts.train = {};
   });
