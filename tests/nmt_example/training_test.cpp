@@ -410,6 +410,22 @@ TEST_F(Training, BleuIsOfJoinedText) {
   }
 }
 
+// The dev perplexity would be that of the beginnings of sentences.
+TEST_F(Training, DevPerplexityIsOfWholeSentences) {
+  const auto perplexity = [&](int train_max, int infer_max) {
+    ParsedOptions parsed = options();
+    parsed.options.num_train_steps = 1;
+    parsed.options.learning_rate = 1e-9;  // the model does not change
+    parsed.options.tgt_max_len = train_max;
+    parsed.options.tgt_max_len_infer = infer_max;
+    const std::string output = run(2, parsed);
+    return output.substr(output.find("dev ppl"), 14);
+  };
+  const std::string whole = perplexity(50, 0);
+  EXPECT_EQ(perplexity(2, 0), whole);
+  EXPECT_NE(perplexity(50, 2), whole);
+}
+
 // A user who gives no --out_dir would get unexpected files.
 TEST_F(Training, WithoutOutDirNothingIsWritten) {
   ParsedOptions parsed = options();
