@@ -96,8 +96,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
   const auto backend = nmt::make_backend(context, options);
   nmt::Model model(
       *backend,
-      nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()),
-      {1, 1, 1});
+      nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {});
   saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
   const auto translations = translator.translate(context, lines);

@@ -30,8 +30,9 @@ class Dataset {
   [[nodiscard]] std::size_t longest_source() const noexcept { return longest_source_; }
   [[nodiscard]] std::size_t longest_target() const noexcept { return longest_target_; }
 
-  /// tensorflow/nmt's length bucket: min(num_buckets-1, max(source length / w, target length / w)),
+  /// The length bucket: min(num_buckets-1, max(source length / w, target length / w)),
   /// w = ceil(max(source_max_len, target_max_len) / num_buckets), or 10 without maximum lengths.
+  /// (tensorflow/nmt takes w from source_max_len alone, counts <s>, and has one bucket more.)
   [[nodiscard]] std::uint32_t bucket_of(std::size_t sample, std::size_t num_buckets) const;
   /// The bucket of every sample, for `ddl::ShardedSamplerOptions`.
   [[nodiscard]] std::vector<std::uint32_t> buckets(std::size_t num_buckets) const;

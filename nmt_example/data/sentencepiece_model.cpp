@@ -55,6 +55,9 @@ class SentencePieceModel final : public Vocabulary::Model {
     std::string text;
     const auto status = processor_.Decode(theirs, &text);
     if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    // Pieces of single bytes can be line breaks.
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
     return text;
   }
 

@@ -70,8 +70,10 @@ Vocabulary Vocabulary::from_sentencepiece(std::string_view serialized_model) {
 }
 
 Vocabulary Vocabulary::from_sentencepiece_file(const std::filesystem::path& path) {
+  const std::string bytes = read_bytes(path);
+  if (bytes.find('\0') == std::string::npos) return from_word_list(path, WordJoining::sentencepiece);
   try {
-    return from_sentencepiece(read_bytes(path));
+    return from_sentencepiece(bytes);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::corrupt_data) throw;
     throw Error(error.code(), fmt::format("{}: {}", path.string(), error.what()));
@@ -93,6 +95,8 @@ std::string Vocabulary::decode(std::span<const std::int32_t> ids) const {
   }
   return model_->decode(ids);
 }
+
+std::string Vocabulary::join(std::string_view text) const { return model_->join(text); }
 
 std::size_t Vocabulary::size() const noexcept { return model_->size(); }
 

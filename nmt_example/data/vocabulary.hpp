@@ -52,6 +52,8 @@ class Vocabulary {
   /// A trained SentencePiece model (the bytes of a .model file). Its ids are renumbered if its special pieces
   /// have other ids. Throws `corrupt_data`.
   static Vocabulary from_sentencepiece(std::string_view serialized_model);
+  /// A trained model, or a list of the pieces that text is already split into, as of tensorflow/nmt: a file
+  /// with a NUL byte is a model. Throws as `from_sentencepiece` or `from_word_list`.
   static Vocabulary from_sentencepiece_file(const std::filesystem::path& path);
 
   /// A word list, one word per line. If it does not start with <unk>, <s>, </s>, these are put in front, as
@@ -62,9 +64,15 @@ class Vocabulary {
 
   /// The ids of a line, without <s> and </s>; unknown words or characters are <unk>.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
-  /// The text of ids. <s> and </s> are left out everywhere; <unk> becomes a visible mark ("<unk>" with a word
-  /// list, U+2047 between blanks with SentencePiece). Throws `invalid_argument` for an id out of range.
+  /// The text of ids, one line: pieces that are line breaks become blanks. <s> and </s> are left out
+  /// everywhere; <unk> becomes a visible mark ("<unk>" with a word list, U+2047 between blanks with
+  /// SentencePiece). Throws `invalid_argument` for an id out of range.
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const;
+
+  /// The text of a line that is split into entries as in the files that a word list belongs to, joined as
+  /// `decode` joins them; words that are not in the list are kept. Other models split text themselves: the
+  /// line as it is.
+  [[nodiscard]] std::string join(std::string_view text) const;
 
   [[nodiscard]] std::size_t size() const noexcept;
   [[nodiscard]] std::string piece(std::int32_t id) const;

@@ -18,6 +18,7 @@ class Vocabulary::Model {
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
   /// `ids` are in range.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
+  [[nodiscard]] virtual std::string join(std::string_view text) const { return std::string(text); }
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
   /// `id` is in range.
   [[nodiscard]] virtual std::string piece(std::int32_t id) const = 0;

@@ -25,23 +25,59 @@ class WordListModel final : public Vocabulary::Model {
 
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<std::int32_t> result;
-    while (true) {
-      const std::size_t begin = text.find_first_not_of(blanks);
-      if (begin == std::string_view::npos) return result;
-      text.remove_prefix(begin);
-      const std::size_t length = std::min(text.find_first_of(blanks), text.size());
-      const auto found = ids_.find(std::string(text.substr(0, length)));
+    for (const std::string_view word : split(text)) {
+      const auto found = ids_.find(std::string(word));
       result.push_back(found == ids_.end() ? Vocabulary::unk_id : found->second);
-      text.remove_prefix(length);
     }
+    return result;
   }
 
   [[nodiscard]] std::string decode(std::span<const std::int32_t> ids) const override {
+    std::vector<std::string_view> words;
+    for (const std::int32_t id : ids) {
+      if (id != Vocabulary::bos_id && id != Vocabulary::eos_id)
+        words.push_back(words_[static_cast<std::size_t>(id)]);
+    }
+    return joined(words);
+  }
+
+  [[nodiscard]] std::string join(std::string_view text) const override {
+    return joining_ == WordJoining::words ? std::string(text) : joined(split(text));
+  }
+
+  [[nodiscard]] std::size_t size() const noexcept override { return words_.size(); }
+  [[nodiscard]] std::string piece(std::int32_t id) const override {
+    return words_[static_cast<std::size_t>(id)];
+  }
+  [[nodiscard]] std::string kind() const override {
+    switch (joining_) {
+      case WordJoining::words:
+        return "words";
+      case WordJoining::bpe:
+        return "words-bpe";
+      case WordJoining::sentencepiece:
+        return "words-sentencepiece";
+    }
+    return "words";
+  }
+  [[nodiscard]] std::string payload() const override { return fmt::format("{}\n", fmt::join(words_, "\n")); }
+
+ private:
+  static std::vector<std::string_view> split(std::string_view text) {
+    std::vector<std::string_view> words;
+    while (true) {
+      const std::size_t begin = text.find_first_not_of(blanks);
+      if (begin == std::string_view::npos) return words;
+      text.remove_prefix(begin);
+      words.push_back(text.substr(0, text.find_first_of(blanks)));
+      text.remove_prefix(words.back().size());
+    }
+  }
+
+  [[nodiscard]] std::string joined(std::span<const std::string_view> words) const {
     std::string text;
     bool continues = true;
-    for (const std::int32_t id : ids) {
-      if (id == Vocabulary::bos_id || id == Vocabulary::eos_id) continue;
-      std::string_view word = words_[static_cast<std::size_t>(id)];
+    for (std::string_view word : words) {
       switch (joining_) {
         case WordJoining::words:
           text.append(text.empty() ? "" : " ").append(word);
@@ -65,24 +101,6 @@ class WordListModel final : public Vocabulary::Model {
     return text;
   }
 
-  [[nodiscard]] std::size_t size() const noexcept override { return words_.size(); }
-  [[nodiscard]] std::string piece(std::int32_t id) const override {
-    return words_[static_cast<std::size_t>(id)];
-  }
-  [[nodiscard]] std::string kind() const override {
-    switch (joining_) {
-      case WordJoining::words:
-        return "words";
-      case WordJoining::bpe:
-        return "words-bpe";
-      case WordJoining::sentencepiece:
-        return "words-sentencepiece";
-    }
-    return "words";
-  }
-  [[nodiscard]] std::string payload() const override { return fmt::format("{}\n", fmt::join(words_, "\n")); }
-
- private:
   std::vector<std::string> words_;
   std::unordered_map<std::string, std::int32_t> ids_;
   WordJoining joining_;

@@ -1,8 +1,11 @@
 #include "nmt_example/inference/translator.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <numeric>
-#include <optional>
+
+#include "ddl/error.hpp"
+#include "ddl/log.hpp"
 
 namespace nmt {
 namespace {
@@ -40,6 +43,12 @@ Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary&
 }
 
 std::vector<std::string> Translator::translate(std::span<const std::string> lines) {
+  return translate(lines, 1, 1);
+}
+
+std::vector<std::string> Translator::translate(std::span<const std::string> lines, std::size_t first,
+                                               std::size_t stride) {
+  cut_ = 0;
   std::vector<std::string> translations(lines.size());
   std::vector<std::vector<std::int32_t>> encoded(lines.size());
   std::vector<std::size_t> order;
@@ -47,6 +56,7 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     encoded[i] = source_.encode(lines[i]);
     if (source_max_ > 0 && encoded[i].size() > static_cast<std::size_t>(source_max_)) {
       encoded[i].resize(static_cast<std::size_t>(source_max_));
+      if (cut_++ == 0) first_cut_ = first + i * stride;
     }
     if (!encoded[i].empty()) order.push_back(i);
   }
@@ -54,17 +64,24 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return encoded[a].size() > encoded[b].size(); });
 
-  std::optional<SearchModel> search;
-  std::int64_t planned_steps = 0;
+  SearchModel search(model_, settings_.beam_width);
   std::vector<std::int32_t> source, lengths;
-  const auto batch_size = static_cast<std::size_t>(batch_size_);
-  for (std::size_t begin = 0; begin < order.size(); begin += batch_size) {
-    const std::size_t count = std::min(batch_size, order.size() - begin);
+  for (std::size_t begin = 0, count = 0; begin < order.size(); begin += count) {
     const std::size_t steps = encoded[order[begin]].size();
-    if (!search.has_value() || static_cast<std::int64_t>(steps) > planned_steps) {
-      planned_steps = static_cast<std::int64_t>(steps);
-      search.emplace(model_, batch_size_, planned_steps, settings_.beam_width);
+    const auto bytes = [&](std::size_t sentences) {
+      return search.workspace_bytes(static_cast<std::int64_t>(sentences), static_cast<std::int64_t>(steps));
+    };
+    if (bytes(1) > largest_workspace) {
+      throw ddl::Error(
+          ddl::ErrorCode::unsupported,
+          fmt::format(
+              "line {} has {} words or pieces; translating it needs {:.1f} GB of working memory, "
+              "expected at most {:.1f} GB. Split the line, or cut long ones with --src_max_len_infer=N.",
+              first + order[begin] * stride, steps, static_cast<double>(bytes(1)) / 1e9,
+              static_cast<double>(largest_workspace) / 1e9));
     }
+    count = std::min(static_cast<std::size_t>(batch_size_), order.size() - begin);
+    while (bytes(count) > largest_workspace) count = (count + 1) / 2;
     source.assign(steps * count, Vocabulary::eos_id);
     lengths.resize(count);
     for (std::size_t b = 0; b < count; ++b) {
@@ -77,8 +94,8 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     batch.source_steps = static_cast<std::int64_t>(steps);
     batch.source = source;
     batch.source_lengths = lengths;
-    search->start(batch);
-    ModelScorer scorer(*search);
+    search.start(batch);
+    ModelScorer scorer(search);
     const auto found = beam_search(scorer, lengths, model_.shape().target_vocabulary, settings_);
     for (std::size_t b = 0; b < count; ++b) {
       translations[order[begin + b]] = target_.decode(found[b].words);
@@ -88,15 +105,27 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
 }
 
 std::vector<std::string> Translator::translate(ddl::Context& context, std::span<const std::string> lines) {
-  if (context.size() == 1) return translate(lines);
   const auto ranks = static_cast<std::size_t>(context.size());
   const auto rank = static_cast<std::size_t>(context.rank());
   std::vector<std::string> mine;
   for (std::size_t i = rank; i < lines.size(); i += ranks) mine.push_back(lines[i]);
   std::string joined;
   context.on_all_ranks("translate", [&] {
-    for (const std::string& line : translate(mine)) joined += line + '\n';
+    for (const std::string& line : translate(mine, rank + 1, ranks)) joined += line + '\n';
   });
+  if (source_max_ > 0 && !noticed_) {
+    double count[1] = {static_cast<double>(cut_)};
+    double number[1] = {static_cast<double>(cut_ > 0 ? first_cut_ : lines.size())};
+    context.communicator().all_reduce(std::span(count));
+    context.communicator().all_reduce(std::span(number), ddl::ReduceOp::min);
+    noticed_ = count[0] > 0;
+    if (noticed_ && context.is_root()) {
+      context.log().notice(
+          fmt::format("{} of {} lines are cut to --src_max_len_infer={} words or pieces; the "
+                      "first is line {}",
+                      count[0], lines.size(), source_max_, number[0]));
+    }
+  }
   std::vector<std::string> translations(lines.size());
   for (std::size_t r = 0; r < ranks; ++r) {
     const std::string part = context.broadcast_string(joined, static_cast<int>(r));

@@ -18,19 +18,30 @@ class Translator {
   Translator(Model& model, const Vocabulary& source, const Vocabulary& target, const Options& options);
 
   /// Line i of the result is the translation of line i; an empty line stays empty. Batches lines of similar
-  /// length, `--infer_batch_size` at a time.
+  /// length: at most `--infer_batch_size`, and as many as `largest_workspace` has room for. Throws
+  /// `unsupported` for a line that alone needs more.
   std::vector<std::string> translate(std::span<const std::string> lines);
 
-  /// The same, with the lines spread over all ranks; every rank gets all translations. Collective.
+  /// The same, with the lines spread over all ranks; every rank gets all translations. The first
+  /// time that `--src_max_len_infer` cuts lines, a notice says how many, and the first one's number.
+  /// Collective.
   std::vector<std::string> translate(ddl::Context& context, std::span<const std::string> lines);
 
  private:
+  /// Lines `first`, `first` + `stride`, ... of a text, counted from 1.
+  std::vector<std::string> translate(std::span<const std::string> lines, std::size_t first,
+                                     std::size_t stride);
+
   Model& model_;
   const Vocabulary& source_;
   const Vocabulary& target_;
   SearchSettings settings_;
   std::int64_t batch_size_;
   std::int64_t source_max_;
+  // Of the last translation on this rank.
+  std::size_t cut_ = 0;
+  std::size_t first_cut_ = 0;
+  bool noticed_ = false;
 };
 
 }  // namespace nmt

@@ -26,10 +26,14 @@ class Arena {
   /// Gives back everything that was taken so far.
   void reset() noexcept { used_ = 0; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
-  void allocate(Backend& backend, std::size_t bytes) {
+  [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// Makes room for at least so many bytes, and gives back everything.
+  void reserve(Backend& backend, std::size_t bytes) {
+    used_ = 0;
+    if (bytes <= capacity_) return;
+    block_.reset();
     block_ = backend.allocate(bytes);
     capacity_ = bytes;
-    used_ = 0;
   }
 
  private:

@@ -5,8 +5,6 @@
 namespace nmt {
 namespace {
 
-constexpr std::uint32_t first_site = 0x100;  // of the encoder's dropouts; each stack has 0x40 sites
-
 std::string table_name(const ParameterSet& parameters) {
   return parameters.layout().contains("embedding/shared") ? "embedding/shared" : "embedding/encoder";
 }
@@ -23,7 +21,7 @@ Encoder::Encoder(const ParameterSet& parameters, const ModelShape& shape)
     for (int l = 0; l < shape.encoder_layers / stack_count; ++l) {
       const char* direction = stack_count == 1 ? "" : s == 0 ? "fw/" : "bw/";
       stack.emplace_back(parameters, fmt::format("encoder/{}lstm_{}", direction, l), s == 1,
-                         shape.forget_bias, first_site + static_cast<std::uint32_t>(0x40 * s + l));
+                         shape.forget_bias, encoder_dropout_site(s, l));
     }
   }
   d_h_.resize(static_cast<std::size_t>(layers()));

@@ -6,6 +6,11 @@
 
 namespace nmt {
 
+/// Unique over both stacks of up to 128 layers, or one of up to 256, and the decoder's 0x200 to 0x2ff.
+constexpr std::uint32_t encoder_dropout_site(int stack, int layer) {
+  return 0x100 + static_cast<std::uint32_t>(0x40 * stack + layer % 0x40 + 0x200 * (layer / 0x40));
+}
+
 /// The source side: reads embedded words, and computes the memory and the final states. It has either one
 /// stack of layers, or two independent ones that read in opposite directions and whose tops are concatenated.
 class Encoder {

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -13,14 +14,18 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
     : backend_(backend),
       shape_(shape),
       limits_(limits),
-      parameters_(backend, parameter_layout(shape), std::move(gradients)),
+      parameters_(backend, parameter_layout(shape),
+                  gradients != nullptr || limits.sentences == 0
+                      ? std::move(gradients)
+                      : backend.allocate(static_cast<std::size_t>(parameter_layout(shape).size) *
+                                         ddl::size_of(backend.type()))),
       encoder_(parameters_, shape),
       decoder_(make_decoder(parameters_, shape)),
       projection_(parameters_),
       arena_(backend.type()) {
   plan(limits.sentences, limits.source_steps, limits.target_steps, true);
   workspace_bytes_ = arena_.used();
-  arena_.allocate(backend, workspace_bytes_);
+  arena_.reserve(backend, workspace_bytes_);
   host_rows_.reserve(static_cast<std::size_t>(limits.sentences * limits.target_steps));
   host_targets_.reserve(host_rows_.capacity());
 }
@@ -56,14 +61,39 @@ BatchLoss Model::forward_backward(const BatchView& batch, const DropoutSettings&
   return run(batch, dropout, label_smoothing, &ready, use);
 }
 
+std::size_t Model::bytes_to_evaluate(std::int64_t sentences, std::int64_t source_steps,
+                                     std::int64_t target_steps) {
+  Arena counter(backend_.type());
+  std::swap(arena_, counter);
+  plan(sentences, source_steps, target_steps, false);
+  std::swap(arena_, counter);
+  return counter.used();
+}
+
+bool Model::fits(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps) {
+  return bytes_to_evaluate(sentences, source_steps, target_steps) <= workspace_bytes_;
+}
+
 BatchLoss Model::evaluate(const BatchView& batch) {
+  const std::size_t bytes = bytes_to_evaluate(batch.sentences, batch.source_steps, batch.target_steps);
+  if (bytes > std::max(workspace_bytes_, largest_workspace)) {
+    throw ddl::Error(
+        ddl::ErrorCode::unsupported,
+        fmt::format(
+            "evaluating {} sentences of up to {} source and {} target words needs {:.1f} GB of working "
+            "memory; expected at most {:.1f} GB. Cut longer sentences with --src_max_len_infer and "
+            "--tgt_max_len_infer.",
+            batch.sentences, batch.source_steps, batch.target_steps - 1, static_cast<double>(bytes) / 1e9,
+            static_cast<double>(std::max(workspace_bytes_, largest_workspace)) / 1e9));
+  }
+  arena_.reserve(backend_, bytes);
   return run(batch, {}, 0.0, nullptr, GradientUse::replace);
 }
 
 BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                      const ReadyFunction* ready, GradientUse use) {
-  check(batch);
   const bool training = ready != nullptr;
+  if (training) check(batch);
   if (training && use == GradientUse::replace) backend_.zero(parameters_.gradients());
   if (batch.sentences == 0) {
     if (training) {
@@ -113,17 +143,21 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   return {sums[0], sums[1], words};
 }
 
-SearchModel::SearchModel(Model& model, std::int64_t max_sentences, std::int64_t max_source_steps,
-                         std::int64_t beam)
+SearchModel::SearchModel(Model& model, std::int64_t beam)
     : model_(model),
       backend_(model.backend_),
       beam_(beam),
       encoder_(model.parameters_, model.shape_),
       decoder_(make_decoder(model.parameters_, model.shape_)),
       projection_(model.parameters_),
-      arena_(model.backend_.type()) {
-  plan(max_sentences, max_source_steps);
-  arena_.allocate(backend_, arena_.used());
+      arena_(model.backend_.type()) {}
+
+std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t source_steps) {
+  Arena counter(backend_.type());
+  std::swap(arena_, counter);
+  plan(sentences, source_steps);
+  std::swap(arena_, counter);
+  return counter.used();
 }
 
 void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
@@ -142,6 +176,7 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
 void SearchModel::start(const BatchView& batch) {
   sentences_ = batch.sentences;
   source_steps_ = batch.source_steps;
+  arena_.reserve(backend_, workspace_bytes(sentences_, source_steps_));
   plan(sentences_, source_steps_);
   backend_.upload(source_, batch.source);
   backend_.upload(source_lengths_, batch.source_lengths);

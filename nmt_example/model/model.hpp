@@ -45,11 +45,16 @@ enum class GradientUse : std::uint8_t { replace, add };
 /// Called when a part of a step begins: "forward", "loss" (with the projection, both ways) or "backward".
 using PartFunction = std::function<void(std::string_view part)>;
 
+/// The most working memory that translating or evaluating a batch takes beyond that of training. A batch is
+/// made smaller to stay within it; a sentence that alone needs more is refused.
+inline constexpr std::size_t largest_workspace = std::size_t{1} << 30;
+
 /// The translator: encoder, decoder and output layer on one backend. Allocates its working memory from the
-/// limits when it is made; a step allocates nothing. Not thread-safe.
+/// limits when it is made; a training step allocates nothing. Not thread-safe.
 class Model {
  public:
-  /// `gradients`: memory for as many values as the model has parameters; null: the backend allocates it.
+  /// `gradients`: memory for as many values as the model has parameters; null: the backend allocates it,
+  /// unless the limits are 0, which make a model that only translates and evaluates.
   Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
         std::shared_ptr<void> gradients = nullptr);
 
@@ -64,13 +69,17 @@ class Model {
                              const ReadyFunction& ready, GradientUse use = GradientUse::replace);
   /// Sets the function that `forward_backward` calls when a part begins.
   void on_part(PartFunction hears) { on_part_ = std::move(hears); }
-  /// The loss alone, without dropout.
+  /// Whether evaluating such a batch needs no more working memory than training.
+  [[nodiscard]] bool fits(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps);
+  /// The loss alone, without dropout. A batch may be beyond the limits; the working memory then grows to at
+  /// most `largest_workspace`. Throws `unsupported` if that is not enough.
   BatchLoss evaluate(const BatchView& batch);
 
  private:
   BatchLoss run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, GradientUse use);
   void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
+  std::size_t bytes_to_evaluate(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps);
   void check(const BatchView& batch) const;
 
   Backend& backend_;
@@ -92,11 +101,14 @@ class Model {
 };
 
 /// The inference side of a model: `beam` hypotheses for each sentence of a batch, which advance together by
-/// one word at a time. Has working memory of its own. Row = sentence * beam + hypothesis.
+/// one word at a time. Has working memory of its own, which grows with the batches. Row = sentence * beam +
+/// hypothesis.
 class SearchModel {
  public:
-  SearchModel(Model& model, std::int64_t max_sentences, std::int64_t max_source_steps, std::int64_t beam);
+  SearchModel(Model& model, std::int64_t beam);
 
+  /// The working memory of a batch.
+  [[nodiscard]] std::size_t workspace_bytes(std::int64_t sentences, std::int64_t source_steps);
   /// Encodes the sources. Uses only `sentences`, `source_steps`, `source` and `source_lengths` of the batch.
   void start(const BatchView& batch);
   /// Row r continues row parents[r] with words[r]. Fills log_probabilities() and attention_weights().

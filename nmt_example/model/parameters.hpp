@@ -11,7 +11,7 @@ namespace nmt {
 /// A model's parameters and their gradients, each in one flat block of the backend's memory.
 class ParameterSet {
  public:
-  /// `gradients`: memory for them that the backend can use; null: the backend allocates it.
+  /// `gradients`: memory for them that the backend can use; null: none, as for translating.
   ParameterSet(Backend& backend, ParameterLayout layout, std::shared_ptr<void> gradients = nullptr);
 
   [[nodiscard]] const ParameterLayout& layout() const noexcept { return layout_; }
@@ -23,7 +23,8 @@ class ParameterSet {
   [[nodiscard]] Tensor gradients() const { return {gradients_.get(), 1, layout_.size, layout_.size, type_}; }
 
   /// Sets every parameter from the seed, its position and the operation: "uniform" in +-weight, or
-  /// "glorot_uniform" or "glorot_normal" with fans rows and cols. Biases become 0, the attention's scale 1.
+  /// "glorot_uniform" or "glorot_normal" (cut at two deviations, as TensorFlow's) with fans rows and cols.
+  /// Biases become 0, the attention's scale 1.
   void initialize(Backend& backend, const std::string& operation, double weight, std::uint64_t seed);
 
  private:

@@ -60,7 +60,11 @@ std::vector<Flag> make_table() {
       {"learning_rate", training, &O::learning_rate, "Learning rate after warm-up", at_least(0)},
       {"adam_beta1", training, &O::adam_beta1, "Adam: decay of the mean", fraction_below_one()},
       {"adam_beta2", training, &O::adam_beta2, "Adam: decay of the mean square", fraction_below_one()},
-      {"adam_epsilon", training, &O::adam_epsilon, "Adam: added to the root of the mean square", above(0)},
+      {"adam_epsilon", training, &O::adam_epsilon,
+       "Adam: added to the root of the bias-corrected mean square (tensorflow/nmt adds it to the uncorrected "
+       "root, "
+       "which is smaller in the first steps)",
+       above(0)},
       {"num_train_steps", training, &O::num_train_steps, "Steps to train", at_least(0)},
       {"warmup_steps", training, &O::warmup_steps, "Steps over which the learning rate rises", at_least(0)},
       {"warmup_scheme",
@@ -76,7 +80,9 @@ std::vector<Flag> make_table() {
        "cosine: to 0 at the end; empty: constant",
        any,
        {"", "luong5", "luong10", "luong234", "cosine"}},
-      {"max_gradient_norm", training, &O::max_gradient_norm, "Gradients are scaled down to this norm",
+      {"max_gradient_norm", training, &O::max_gradient_norm,
+       "Gradients are scaled down to this norm, in which an embedding row counts once, with the sum of its "
+       "gradients (tensorflow/nmt counts each occurrence of a word by itself)",
        above(0)},
       {"label_smoothing", training, &O::label_smoothing, "Share of the target spread over all words",
        fraction_below_one()},
@@ -117,12 +123,17 @@ std::vector<Flag> make_table() {
        "Number of sentence pairs to generate for training instead of reading files; 0: read files",
        at_least(0)},
       {"vocab_prefix", data, &O::vocab_prefix,
-       "Vocabularies PREFIX.src and PREFIX.tgt (with subword_option=spm: models); empty: trained on the text",
+       "Vocabularies PREFIX.src and PREFIX.tgt: lists, or with subword_option=spm also models; empty: "
+       "trained on "
+       "the text",
        any},
       {"subword_option",
        data,
        &O::subword_option,
-       "What the vocabulary holds: words (empty), pieces ending in @@ (bpe), SentencePiece (spm)",
+       "What vocab_prefix holds: words (empty), pieces ending in @@ (bpe), SentencePiece's (spm). With a "
+       "list, the "
+       "text must be split into its entries, which are joined before BLEU; a SentencePiece model splits by "
+       "itself",
        any,
        {"", "bpe", "spm"}},
       {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",
@@ -130,7 +141,10 @@ std::vector<Flag> make_table() {
       {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages", any},
       {"src_max_len", data, &O::src_max_len, "Longer sources are cut in training", between(1, 1 << 20)},
       {"tgt_max_len", data, &O::tgt_max_len, "Longer targets are cut in training", between(1, 1 << 20)},
-      {"num_buckets", data, &O::num_buckets, "Groups of like length that batches are drawn from",
+      {"num_buckets", data, &O::num_buckets,
+       "Groups of like length that batches are drawn from, each as wide as the larger of src_max_len and "
+       "tgt_max_len "
+       "divided by this (tensorflow/nmt divides src_max_len, counts <s>, and has one group more)",
        between(1, 1024)},
 
       {"out_dir", running, &O::out_dir, "Where checkpoints go; empty: nothing is saved", any},
@@ -193,12 +207,15 @@ std::vector<Flag> make_table() {
        "Beam search: log-probabilities are divided by ((5 + length)/6)^this", at_least(0)},
       {"coverage_penalty_weight", inference, &O::coverage_penalty_weight,
        "Beam search: weight of source words left without attention", at_least(0)},
-      {"infer_batch_size", inference, &O::infer_batch_size, "Sentences translated at a time",
-       between(1, 1 << 20)},
-      {"src_max_len_infer", inference, &O::src_max_len_infer, "Longer sources are cut; 0: no limit",
-       at_least(0)},
+      {"infer_batch_size", inference, &O::infer_batch_size,
+       "Sentences translated at a time; fewer where they would need more than 1 GiB", between(1, 1 << 20)},
+      {"src_max_len_infer", inference, &O::src_max_len_infer,
+       "Longer sources are cut, in translating and in the dev perplexity; 0: no limit", at_least(0)},
       {"tgt_max_len_infer", inference, &O::tgt_max_len_infer,
-       "Longest translation; 0: twice the source's and 10", at_least(0)},
+       "Longest translation, 0: twice the source's and 10; longer targets are cut in the dev perplexity, 0: "
+       "no "
+       "limit",
+       at_least(0)},
   };
 }
 

@@ -32,8 +32,16 @@ double mean_loss(ddl::Context& context, Model& model, const Dataset& dataset) {
   Batch batch;
   const auto limit = static_cast<std::size_t>(model.limits().sentences);
   context.on_all_ranks("compute the dev perplexity", [&] {
-    for (std::size_t begin = 0; begin < mine.size(); begin += limit) {
-      fill_batch(dataset, std::span(mine).subspan(begin, std::min(limit, mine.size() - begin)), batch);
+    for (std::size_t begin = 0, end = 0; begin < mine.size(); begin = end) {
+      std::size_t source = 0, target = 0;
+      for (end = begin; end < std::min(begin + limit, mine.size()); ++end) {
+        source = std::max(source, dataset.source(mine[end]).size());
+        target = std::max(target, dataset.target(mine[end]).size() + 1);
+        if (end > begin && !model.fits(static_cast<std::int64_t>(end + 1 - begin),
+                                       static_cast<std::int64_t>(source), static_cast<std::int64_t>(target)))
+          break;
+      }
+      fill_batch(dataset, std::span(mine).subspan(begin, end - begin), batch);
       const BatchLoss loss = model.evaluate(view_of(batch));
       sums[0] += loss.negative_log_likelihood;
       sums[1] += static_cast<double>(loss.target_tokens);

@@ -14,7 +14,9 @@ namespace nmt {
 /// The part of a batch that the model reads.
 BatchView view_of(const Batch& batch);
 
-/// Mean cross-entropy per target token over a data set, which is spread over the ranks. Collective.
+/// Mean cross-entropy per target token over a data set, which is spread over the ranks. Batches
+/// are made small enough for the model's training memory; see `Model::evaluate` for longer sentences.
+/// Collective.
 double mean_loss(ddl::Context& context, Model& model, const Dataset& dataset);
 
 struct TextScore {

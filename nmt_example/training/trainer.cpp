@@ -41,14 +41,9 @@ double peak_memory(ddl::Context& context) {
   return peak[0];
 }
 
-BatchLimits batch_limits(const Options& options, const Dataset& train, const std::optional<Dataset>& dev) {
-  std::size_t source = train.longest_source();
-  std::size_t target = train.longest_target();
-  if (dev) {
-    source = std::max(source, dev->longest_source());
-    target = std::max(target, dev->longest_target());
-  }
-  return {options.batch_size, static_cast<std::int64_t>(source), static_cast<std::int64_t>(target) + 1};
+BatchLimits batch_limits(const Options& options, const Dataset& train) {
+  return {options.batch_size, static_cast<std::int64_t>(train.longest_source()),
+          static_cast<std::int64_t>(train.longest_target()) + 1};
 }
 
 /// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
@@ -74,7 +69,7 @@ class Trainer {
         backend_(backend),
         model_(
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
-            batch_limits(options, train_, dev_),
+            batch_limits(options, train_),
             shared_gradients(context, backend,
                              model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()))),
         optimizer_(backend, model_.parameters(), options),
@@ -386,7 +381,13 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     const auto target_max = static_cast<std::size_t>(options.tgt_max_len);
     train_set.emplace(encode(texts.train, vocabularies.source, vocabularies.target, source_max, target_max));
     if (texts.dev.size() > 0) {
-      dev_set.emplace(encode(texts.dev, vocabularies.source, vocabularies.target, source_max, target_max));
+      dev_set.emplace(encode(texts.dev, vocabularies.source, vocabularies.target,
+                             static_cast<std::size_t>(options.src_max_len_infer),
+                             static_cast<std::size_t>(options.tgt_max_len_infer)));
+    }
+    // BLEU compares with joined translations.
+    for (ParallelText* text : {&texts.dev, &texts.test}) {
+      for (std::string& line : text->target) line = vocabularies.target.join(line);
     }
     check_enough_for_ranks(context, options, *train_set);
     texts.train = {};

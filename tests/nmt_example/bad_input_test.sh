@@ -18,6 +18,7 @@ printf 'a\nb\n' >short.en
 cp t.de short.de
 printf 'a\nb\377c\n' >latin.en
 cp short.en latin.de
+printf 'a\nb d b d b d\nc\na c a c a c\n' >long.en
 printf 'x\n' | tee one.en >one.de
 printf 'x\ny\n' | tee v.en >v.de
 flags=(--src=en --tgt=de --train_prefix=t --dev_prefix=d --num_units=8 --vocab_size=30 --batch_size=1
@@ -74,6 +75,8 @@ runs "inference from a missing file" 1 "nowhere" --out_dir=out --inference_input
 runs "inference and invalid UTF-8" 1 "latin.en:2|UTF-8" --out_dir=out --inference_input_file=latin.en
 runs "inference to nowhere" 1 "--inference_output_file=nowhere/x" --out_dir=out --inference_input_file=t.en \
   --inference_output_file=nowhere/x
+runs "inference and long lines" 0 "2 of 4 lines are cut to --src_max_len_infer=3|the first is line 2" \
+  --out_dir=out --inference_input_file=long.en --src_max_len_infer=3
 runs "no directory for the log" 1 "--log_jsonl=nowhere/x" "${flags[@]}" --log_jsonl=nowhere/x
 runs "out_dir below a file" 1 "--out_dir=t.en/x|Not a directory" "${flags[@]}" --out_dir=t.en/x
 runs "full disk for the log" 1 "--log_jsonl=/dev/full|No space left" "${flags[@]}" --log_jsonl=/dev/full

@@ -157,7 +157,7 @@ TEST_F(Datasets, EncodeDropsEmptySidesAndCutsLongOnes) {
   });
 }
 
-// Batches would be padded needlessly. The rule is tensorflow/nmt's.
+// Batches would be padded needlessly.
 TEST_F(Datasets, BucketsFollowTheLongerSide) {
   write("v", "a\n");
   const auto words = nmt::Vocabulary::from_word_list(path("v"));

@@ -360,6 +360,72 @@ TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
   EXPECT_NE(messages[0].find("--learning_rate"), std::string::npos) << messages[0];
 }
 
+// BLEU of text in pieces would be far too low, and the wrong checkpoint would be the best. The model learns
+// four sentences by heart, so its BLEU is known: the number is sacrebleu 2's, for the joined lines.
+TEST_F(Training, BleuIsOfJoinedText) {
+  const auto in_pieces = [](const std::string& kind, const std::string& line) {
+    std::string split = kind == "spm" ? "\xE2\x96\x81" : "";
+    for (const char c : line) {
+      if (c == '|') {
+        split += kind == "spm" ? " " : kind == "bpe" ? "@@ " : "";
+      } else {
+        split += c;
+        if (c == ' ' && kind == "spm") split += "\xE2\x96\x81";
+      }
+    }
+    return split;
+  };
+  for (const char* option : {"", "bpe", "spm"}) {
+    SCOPED_TRACE(option);
+    std::set<std::string> words;
+    const auto write = [&](const std::string& name, const std::vector<std::string>& lines) {
+      std::vector<std::string> split;
+      for (const std::string& line : lines) {
+        split.push_back(in_pieces(option, line));
+        std::istringstream stream(split.back());
+        for (std::string word; stream >> word;) words.insert(word);
+      }
+      write_lines(name, split);
+    };
+    const std::vector<std::string> sources = {"one", "two", "three", "four"};
+    for (const char* name : {"train.en", "dev.en"}) write_lines(name, sources);
+    write("train.de", {"he eats an ap|ple in the old garden", "she likes one ap|ple , not two pears",
+                       "an ap|ple a day keeps the doctor away", "we sell pears ."});
+    write("dev.de", {"he eats an ap|ple in the new garden", "she likes the ap|ple , not two pears",
+                     "an ap|ple a day keeps the doctor away", "we sell an ap|ple ."});
+    write_lines("vocab.en", sources);
+    write_lines("vocab.de", {words.begin(), words.end()});
+    ParsedOptions parsed = options();
+    parsed.options.vocab_prefix = path("vocab").string();
+    parsed.options.subword_option = option;
+    parsed.options.share_vocab = false;
+    parsed.options.dropout = 0;
+    parsed.options.label_smoothing = 0;
+    parsed.options.num_units = 32;
+    parsed.options.learning_rate = 0.02;
+    parsed.options.num_train_steps = 150;
+    parsed.options.tgt_max_len_infer = 12;
+    const std::string output = run(1, parsed);
+    EXPECT_NE(output.find("dev BLEU = 69.69"), std::string::npos) << output;
+  }
+}
+
+// The dev perplexity would be that of the beginnings of sentences.
+TEST_F(Training, DevPerplexityIsOfWholeSentences) {
+  const auto perplexity = [&](int train_max, int infer_max) {
+    ParsedOptions parsed = options();
+    parsed.options.num_train_steps = 1;
+    parsed.options.learning_rate = 1e-9;  // the model does not change
+    parsed.options.tgt_max_len = train_max;
+    parsed.options.tgt_max_len_infer = infer_max;
+    const std::string output = run(2, parsed);
+    return output.substr(output.find("dev ppl"), 14);
+  };
+  const std::string whole = perplexity(50, 0);
+  EXPECT_EQ(perplexity(2, 0), whole);
+  EXPECT_NE(perplexity(50, 2), whole);
+}
+
 // A user who gives no --out_dir would get unexpected files.
 TEST_F(Training, WithoutOutDirNothingIsWritten) {
   ParsedOptions parsed = options();

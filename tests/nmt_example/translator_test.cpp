@@ -10,6 +10,7 @@
 
 #include "nmt_example/model_test_support.hpp"
 #include "support/temporary_directory.hpp"
+#include "support/thrown_error.hpp"
 
 namespace nmt {
 namespace {
@@ -121,6 +122,43 @@ TEST(Translator, CutsSourcesAndTranslationsWhereAsked) {
   options.tgt_max_len_infer = 1;
   for (const std::string& line : fixture.translator(options).translate(lines())) {
     EXPECT_EQ(line.find(' '), std::string::npos) << line;
+  }
+}
+
+// One line that is no sentence would end the process.
+TEST(Translator, AHugeLineIsRefusedOrCut) {
+  Fixture fixture;
+  std::string huge;
+  for (int i = 0; i < 1'000'000; ++i) huge += "the ";
+  Options options = beam(0);
+  options.tgt_max_len_infer = 3;
+  const ddl::Error error = ddl::test::error_of([&] {
+    fixture.translator(options).translate(Lines{"a cat", huge});
+  });
+  EXPECT_EQ(error.code(), ddl::ErrorCode::unsupported);
+  ddl::test::expect_parts(error.what(), {"line 2 has 1000000 words", "GB", "--src_max_len_infer"});
+  options.src_max_len_infer = 5;
+  EXPECT_EQ(fixture.translator(options).translate(Lines{huge, "a cat"}),
+            fixture.translator(options).translate(Lines{"the the the the the", "a cat"}));
+}
+
+// The product of batch and longest line would be planned, though one line alone is long.
+TEST(Translator, LongLinesGetSmallBatches) {
+  Fixture fixture;
+  Options options = beam(0);
+  options.infer_batch_size = 1 << 20;
+  options.tgt_max_len_infer = 2;
+  std::string line;
+  for (int i = 0; i < 20'000; ++i) line += "old ";
+  Lines input = lines();
+  for (int i = 0; i < 40; ++i) input.push_back(line);
+  const Lines found = fixture.translator(options).translate(input);
+  for (std::size_t i = 0; i < input.size(); ++i) {
+    if (i <= lines().size()) {
+      EXPECT_EQ(found[i], fixture.translator(options).translate(Lines{input[i]}).at(0));
+    } else {
+      EXPECT_EQ(found[i], found[lines().size()]);
+    }
   }
 }
 

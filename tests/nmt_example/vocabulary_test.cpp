@@ -1,6 +1,7 @@
 #include "nmt_example/data/vocabulary.hpp"
 
 #include <gtest/gtest.h>
+#include <sentencepiece_trainer.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -192,8 +193,55 @@ TEST_F(WordList, BadListsAreRefusedWithTheLine) {
   expect_error(ErrorCode::io, {"absent"}, [] { Vocabulary::from_word_list("absent"); });
 }
 
+// A hypothesis of several lines would shift all later lines of the output.
+TEST_F(WordList, ALineBreakPieceDoesNotBreakTheLine) {
+  std::string text;
+  for (const std::string& line : german()) text += line + '\n';
+  directory_.write("text", text);
+  ASSERT_TRUE(sentencepiece::SentencePieceTrainer::Train("--input=" + directory_.file("text") +
+                                                         " --model_prefix=" + directory_.file("m") +
+                                                         " --vocab_size=330 --byte_fallback --minloglevel=2")
+                  .ok());
+  const auto vocabulary = Vocabulary::from_sentencepiece_file(directory_.file("m.model"));
+  std::vector<std::int32_t> ids;
+  for (std::int32_t id = 0; id < static_cast<std::int32_t>(vocabulary.size()); ++id) {
+    if (vocabulary.piece(id) == "<0x0A>" || vocabulary.piece(id) == "<0x0D>") ids.push_back(id);
+  }
+  ASSERT_EQ(ids.size(), 2U);
+  EXPECT_EQ(vocabulary.decode(ids).find_first_of("\r\n"), std::string::npos);
+}
+
+// BLEU would compare words with pieces.
+TEST_F(WordList, AReferenceIsJoinedLikeAHypothesis) {
+  const auto bpe = Vocabulary::from_word_list(write("Ap@@\nfel@@\nbaum\nein\n"), nmt::WordJoining::bpe);
+  EXPECT_EQ(bpe.join("ein Ap@@ fel@@  baum Ho@@ lz "), "ein Apfelbaum Holz");
+  const auto spm = Vocabulary::from_word_list(write("\xE2\x96\x81"
+                                                    "Ap\nfel\n"),
+                                              nmt::WordJoining::sentencepiece);
+  EXPECT_EQ(spm.join("\xE2\x96\x81"
+                     "Ap fel \xE2\x96\x81"
+                     "Holz ."),
+            "Apfel Holz.");
+  EXPECT_EQ(Vocabulary::from_word_list(write("a\n")).join("a@@  b"), "a@@  b");
+  EXPECT_EQ(trained().join("a@@  b"), "a@@  b");
+}
+
+// A command of tensorflow/nmt, whose file is a list of pieces, would be refused.
+TEST_F(WordList, ASentencePieceFileIsAModelOrAListOfPieces) {
+  const auto list =
+      Vocabulary::from_sentencepiece_file(write("<unk>\n<s>\n</s>\n\xE2\x96\x81"
+                                                "Ap\nfel\n"));
+  EXPECT_EQ(list.encode("\xE2\x96\x81"
+                        "Ap fel x"),
+            (std::vector<std::int32_t>{3, 4, 0}));
+  EXPECT_EQ(list.decode(std::vector<std::int32_t>{3, 4, 3}), "Apfel Ap");
+  const std::string serialized = trained().serialize();
+  const auto model = Vocabulary::from_sentencepiece_file(write(serialized.substr(serialized.find('\n') + 1)));
+  EXPECT_EQ(model.serialize(), serialized);
+}
+
 TEST_F(WordList, AFileThatIsNoModelIsRefused) {
-  const std::string file = write("not a model");
+  const std::string file = write(std::string("not a\0model", 11));
   expect_error(ErrorCode::corrupt_data, {"vocab.de", "not a SentencePiece model"},
                [&] { Vocabulary::from_sentencepiece_file(file); });
   expect_error(ErrorCode::io, {"absent.model"}, [] { Vocabulary::from_sentencepiece_file("absent.model"); });
