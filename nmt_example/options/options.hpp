@@ -107,7 +107,8 @@ struct ParsedOptions {
 /// without a member here is accepted with the value that matches the behaviour here. The result is validated
 /// (see `validate`), unless --help or --version is given. Some settings imply others, unless a flag says
 /// otherwise:
-/// - `--inference_input_file` means `--infer`; `--beam_width` above 0 means `--infer_mode=beam_search`;
+/// - `--inference_input_file` means `--infer`; `--beam_width` above 0 means `--infer_mode=beam_search`, and
+///   `--infer_mode=greedy` means `--beam_width=0`;
 /// - `--train_prefix` or `--vocab_prefix` takes the place of a preset's built-in corpus;
 /// - unequal numbers of encoder and decoder layers mean `--pass_hidden_state=false`.
 /// Throws `ddl::Error`: `invalid_argument` for an unknown flag (naming the nearest), an unknown preset, a

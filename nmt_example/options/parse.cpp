@@ -154,6 +154,7 @@ void apply_consequences(Options& options, const std::vector<std::string>& explic
   };
   if (is_set("inference_input_file") && !is_set("infer")) options.infer = true;
   if (!is_set("infer_mode")) options.infer_mode = options.beam_width > 0 ? "beam_search" : "greedy";
+  if (options.infer_mode == "greedy" && options.beam_width > 0) options.beam_width = 0;
   if ((is_set("train_prefix") || is_set("vocab_prefix")) && !is_set("builtin_corpus")) {
     options.builtin_corpus = 0;
   }

@@ -313,4 +313,15 @@ TEST(Options, HelpAndDescriptionNameEveryFlag) {
   EXPECT_TRUE(parse({"--version"}).version);
 }
 
+// --infer_mode=greedy did not change how the translations were found.
+TEST(Options, GreedyOverridesABeamWidth) {
+  EXPECT_EQ(described({"--beam_width=5", "--infer_mode=greedy"}).beam_width, 0);
+  Options saved;
+  saved.beam_width = 5;
+  const Options merged =
+      nmt::with_explicit_options(saved, parse({"--infer", "--infer_mode=greedy", "--out_dir=x"}));
+  EXPECT_EQ(merged.beam_width, 0);
+  EXPECT_EQ(merged.infer_mode, "greedy");
+}
+
 }  // namespace
