@@ -11,7 +11,15 @@ namespace ddl {
 
 /// Element types that collectives move and reduce: unsigned and signed integers and IEEE 754 floats of the
 /// named width in bits. f16 is `float16` and bf16 is `bfloat16`; reductions accumulate both in f32.
-enum class DataType : std::uint8_t { u8, i32, i64, f32, f64, f16, bf16 };
+enum class DataType : std::uint8_t {
+  u8,    ///< std::uint8_t
+  i32,   ///< std::int32_t
+  i64,   ///< std::int64_t
+  f32,   ///< float
+  f64,   ///< double
+  f16,   ///< float16
+  bf16,  ///< bfloat16
+};
 
 /// How a reduction combines the ranks' elements. `avg` divides the sum by the number of ranks; for integers
 /// it truncates towards zero.

@@ -14,6 +14,7 @@ namespace ddl {
 struct float16 {
   std::uint16_t bits;  ///< The encoding. Uninitialised after default construction.
 
+  /// Leaves `bits` uninitialised.
   float16() = default;
   /// `value`, rounded to nearest even.
   explicit constexpr float16(float value) noexcept : bits(round(std::bit_cast<std::uint32_t>(value))) {}
@@ -74,6 +75,7 @@ struct float16 {
 struct bfloat16 {
   std::uint16_t bits;  ///< The encoding. Uninitialised after default construction.
 
+  /// Leaves `bits` uninitialised.
   bfloat16() = default;
   /// `value`, rounded to nearest even.
   explicit constexpr bfloat16(float value) noexcept : bits(round(std::bit_cast<std::uint32_t>(value))) {}

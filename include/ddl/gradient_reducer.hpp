@@ -226,6 +226,7 @@ class GradientReducer {
   class [[nodiscard]] NoSync {
    public:
     NoSync(NoSync&&) = delete;
+    /// The next `wait` or `finish` ends the step.
     ~NoSync();
 
    private:
@@ -245,7 +246,8 @@ class GradientReducer {
 
   /// Sharded update: the elements whose means this rank has after `wait`, and which it must update. Each
   /// element belongs to a rank; fewer than n elements of each gradient with rows belong to all ranks, which
-  /// update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded update.
+  /// update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded
+  /// update.
   [[nodiscard]] std::span<const GradientPiece> shards() const;
   /// Sharded update: gives every rank the other ranks' updated elements of `parameters`, which must match the
   /// gradients in number, order and size; they are floats, and f64 exactly where the gradient is. On devices

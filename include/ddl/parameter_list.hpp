@@ -55,7 +55,10 @@ class ParameterList {
     parameters_.back().summand_count = static_cast<int>(summands_.back().size());
   }
 
+  /// The tensors in the order in which they were added: the first argument of ddl.h's functions. Valid until
+  /// the next `add`.
   const ddl_parameter* data() const noexcept { return parameters_.data(); }
+  /// How many there are.
   int size() const noexcept { return static_cast<int>(parameters_.size()); }
 
  private:

@@ -63,7 +63,12 @@ struct NicDescription {
 };
 
 /// The device at the far end of an NVLink.
-enum class NvlinkPeer : std::uint8_t { gpu, nvswitch, cpu, unknown };
+enum class NvlinkPeer : std::uint8_t {
+  gpu,       ///< Another GPU.
+  nvswitch,  ///< An NVSwitch, which joins all of the host's GPUs.
+  cpu,       ///< The CPU of its package (POWER9, Grace).
+  unknown,   ///< The driver does not say.
+};
 
 /// The NVLinks from a GPU to one peer. All NVSwitches of a host count as one peer.
 struct NvlinkDescription {

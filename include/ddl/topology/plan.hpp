@@ -110,13 +110,13 @@ struct Plan {
 
 /// What a group does in one phase.
 enum class PhaseKind : std::uint8_t {
-  reduce_scatter,
-  all_gather,
-  reduce,
-  broadcast,
-  all_reduce,
-  scatter,
-  gather,
+  reduce_scatter,  ///< Each member ends with its piece of the members' sum.
+  all_gather,      ///< Each member ends with all members' pieces.
+  reduce,          ///< One member ends with the members' sum.
+  broadcast,       ///< All members end with one member's data.
+  all_reduce,      ///< Each member ends with the members' sum.
+  scatter,         ///< Each member ends with its piece of one member's data.
+  gather,          ///< One member ends with all members' pieces.
 };
 
 /// One phase of a plan, within one dimension.

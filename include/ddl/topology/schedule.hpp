@@ -13,9 +13,15 @@
 namespace ddl::topology {
 
 /// The collectives. Each works on a buffer of `count` elements per rank; with all_gather and reduce_scatter
-/// it consists of n pieces of count / n elements, of which a rank begins (all_gather) or ends, reduced
-/// (reduce_scatter), with the piece of its number. With reduce, the root ends with the whole buffer reduced.
-enum class Collective : std::uint8_t { all_reduce, broadcast, barrier, reduce_scatter, all_gather, reduce };
+/// it consists of n pieces of count / n elements.
+enum class Collective : std::uint8_t {
+  all_reduce,      ///< Each rank ends with the whole buffer reduced.
+  broadcast,       ///< Each rank ends with the root's buffer.
+  barrier,         ///< No data: no rank ends before all have begun.
+  reduce_scatter,  ///< Each rank ends with the piece of its number reduced.
+  all_gather,      ///< Each rank begins with the piece of its number and ends with all.
+  reduce,          ///< The root ends with the whole buffer reduced.
+};
 
 /// What a step does. Addresses of a rank count elements: [0, count) is its buffer, [count, count + scratch)
 /// is scratch memory; a range lies in one of the two.
