@@ -24,7 +24,7 @@ Errors are `ddl.Error`, with the library's message and a `code` such as "mismatc
 an error of a collective function the job cannot go on.
 
 The library is libddl_c.so.0: the file that DDL_LIBRARY names, else the one beside this file (in a wheel), else the one that
-the loader finds.
+was installed with this file (`cmake --install`), else the one that the loader finds.
 """
 
 from __future__ import annotations
@@ -92,8 +92,9 @@ class Step(ctypes.Structure):
 
 def _load():
     name = "libddl_c.so.0"
-    beside = pathlib.Path(__file__).resolve().parent / name
-    path = os.environ.get("DDL_LIBRARY") or (str(beside) if beside.exists() else name)
+    here = pathlib.Path(__file__).resolve().parent
+    installed = [folder / name for folder in (here, here.parent.parent) if (folder / name).exists()]
+    path = os.environ.get("DDL_LIBRARY") or (str(installed[0]) if installed else name)
     try:
         library = ctypes.CDLL(path)
     except OSError as problem:
@@ -402,7 +403,8 @@ def init(options: str | None = None, comm=None, device: int | None = None) -> Jo
     """Joins the job that mpirun, or variables RANK and WORLD_SIZE, tell of; else one of this process alone. `options`: as
     DDL_OPTIONS ("-mode p -dbg_level 1"), which they take the place of. `comm`: an mpi4py communicator, whose processes alone
     are the ranks, in its order; call finalize() before MPI.Finalize(). `device`: CUDA's number of this rank's device, or -1:
-    by LOCAL_RANK, or its index on its host. Once a process. Collective."""
+    by LOCAL_RANK, or its index on its host. An exception that ends this process then ends all ranks, with its text. Once a
+    process. Collective."""
     text = None if options is None else options.encode()
     if comm is None:
         _call("init", text)
@@ -756,7 +758,8 @@ class Sampler:
     """Deals samples 0 to count - 1 to the ranks, `batch_size` a rank and step: each to exactly one rank in each epoch. Without
     end; `steps_per_epoch` says how long an epoch is. Iterating gives lists of indices. One list of an
     epoch may be short, or empty where `count` is no multiple of size(): its rank calls `reducer.begin(0)` and `reducer.wait()`,
-    and takes the step as the others do. Same arguments on all ranks."""
+    and takes the step as the others do. A torch DataLoader with workers draws batches ahead of the trainer, and a checkpoint
+    saves how far the sampler is: such a trainer saves between epochs. Same arguments on all ranks."""
 
     def __init__(self, count: int, *, batch_size: int, seed: int = 1, shuffle: bool = True):
         self._handle = _made("sampler_create", count, batch_size, seed, 1 if shuffle else 0)
