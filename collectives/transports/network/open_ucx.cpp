@@ -1,5 +1,3 @@
-#include "collectives/transports/network/open_ucx.hpp"
-
 #include <fmt/format.h>
 #include <poll.h>
 
@@ -8,8 +6,9 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/system/bootstrap.hpp"
 #include "collectives/system/interfaces.hpp"
-#include "collectives/system/problems.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
