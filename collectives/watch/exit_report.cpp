@@ -85,7 +85,8 @@ std::string who_called_what(const ExitReport& report) {
 std::vector<std::pair<std::string, std::vector<int>>> grouped(const RankStatements& statements) {
   std::vector<std::pair<std::string, std::vector<int>>> groups;
   for (const auto& [statement, rank] : statements) {
-    auto group = std::ranges::find(groups, statement, [](const auto& g) -> auto& { return g.first; });
+    auto group = std::ranges::find(
+        groups, statement, [](const auto& g) -> auto& { return g.first; });
     if (group == groups.end()) group = groups.insert(group, {statement, {}});
     group->second.push_back(rank);
   }

@@ -472,7 +472,8 @@ TEST(HostMemory, PartsDoNotOverlap) {
         add(memory->parcels(from, to), places * memory->parcel_bytes());
       }
     }
-    add(memory->allocate(0, memory->heap_bytes()), memory->heap_bytes());
+    const Block heap = memory->allocate(0, memory->heap_bytes());
+    add(heap.get(), memory->heap_bytes());
     std::sort(parts.begin(), parts.end());
     EXPECT_GE(parts.front().first, 32U) << "the header";
     for (std::size_t i = 1; i < parts.size(); ++i) {
