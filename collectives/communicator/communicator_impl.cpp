@@ -42,11 +42,6 @@ std::uint32_t fingerprint_of(const Request& request) {
   return with_op(fingerprint_without_op(request), request.op);
 }
 
-Error as_error(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
-  return {ErrorCode::internal, error.what()};
-}
-
 std::shared_ptr<WorkState> over(std::optional<Error> error) {
   auto work = std::make_shared<WorkState>();
   work->finish(std::move(error));
@@ -159,7 +154,7 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
   }
 }
 
-void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data,
+void CommunicatorImpl::run(const CallName& name, std::shared_ptr<const PreparedProgram> program, void* data,
                            std::size_t count, DataType type, ReduceOp op) {
   auto* const bytes = static_cast<std::byte*>(data);
   const Request request{
@@ -170,10 +165,6 @@ void CommunicatorImpl::run(const char* name, std::shared_ptr<const PreparedProgr
   call.program = std::move(program);
   if (call.program && size() > 1) return job_->engine().run(std::move(call));
   job_->engine().recorder().over(call.record, false);
-}
-
-bool CommunicatorImpl::is_trivial(const Request& request) const noexcept {
-  return size() == 1 || request.elements == 0;
 }
 
 void CommunicatorImpl::run_trivial(const Request& request, const Call& call) const {
@@ -229,15 +220,15 @@ std::shared_ptr<const PreparedProgram> CommunicatorImpl::prepare(
                                                  job_->engine().ways(mpi_alone), std::move(plan));
 }
 
-std::size_t CommunicatorImpl::Key::slot(std::size_t slots) const noexcept {
-  constexpr std::uint64_t golden_ratio = 0x9e3779b97f4a7c15;  // Fibonacci hashing: Knuth, vol. 3, 6.4
-  const std::uint64_t rest = (static_cast<std::uint64_t>(root + 1) << 16) |
-                             (static_cast<std::uint64_t>(collective) << 8) | static_cast<std::uint64_t>(type);
-  return ((elements + rest * golden_ratio) * golden_ratio >> 32) % slots;
-}
+CommunicatorImpl::Key::Key(const Request& request) noexcept
+    : elements(request.elements),
+      rest(static_cast<std::uint64_t>(request.root) << 24 |
+           static_cast<std::uint64_t>(request.collective) << 16 |
+           static_cast<std::uint64_t>(request.type) << 8 |
+           static_cast<std::uint64_t>(request.wire.value_or(request.type))) {}
 
 const CommunicatorImpl::CachedProgram& CommunicatorImpl::program_for(const Request& request) {
-  const Key key{request.collective, request.root, request.elements, request.type, request.wire};
+  const Key key(request);
   auto*& recent = recent_[key.slot(recent_.size())];
   if (recent != nullptr && recent->first == key) return recent->second;
   if (const auto found = programs_.find(key); found != programs_.end()) {
@@ -281,10 +272,7 @@ CommunicatorImpl::CachedProgram CommunicatorImpl::prepare(const Request& request
 /// Zeros for a call without a plan, which is not compared.
 CommunicatorImpl::Comparison CommunicatorImpl::comparison_for(const Request& request, const Call& call) {
   if (!call.program->plan()) return {};
-  return comparison_of(
-      hash_of({static_cast<std::uint64_t>(request.collective), request.elements,
-               static_cast<std::uint64_t>(request.root), static_cast<std::uint64_t>(request.type),
-               static_cast<std::uint64_t>(request.op), call.program->plan()->hash}));
+  return comparison_of(hash_of({fingerprint_of(request), call.program->plan()->hash}));
 }
 
 Call CommunicatorImpl::comparison_call(const Call& call, Comparison& comparison) const {
@@ -309,7 +297,7 @@ void CommunicatorImpl::settle(const Call& call, Agreed& agreed, const Comparison
                           "for it. This rank's plan has the hash {:016x}: {}. All ranks must call the same "
                           "collectives with the same counts, types, operations and roots, in the same order, "
                           "and have the same DDL_OPTIONS and DDL_PLAN",
-                          record_of(call.id).describe(), rank(), chosen.hash, chosen.text)),
+                          call.id.describe(), rank(), chosen.hash, chosen.text)),
         call.id));
   }
   std::vector<std::string> notes = chosen.plan.notes;
@@ -321,12 +309,6 @@ void CommunicatorImpl::settle(const Call& call, Agreed& agreed, const Comparison
 }
 
 // The order of calls.
-
-/// Whether a call may start now and without a comparison. Caller holds order_mutex_.
-bool CommunicatorImpl::may_start(const Agreed* agreed) const noexcept {
-  return !makes_wait_.load(std::memory_order_acquire) &&
-         (agreed == nullptr || agreed->load(std::memory_order_acquire));
-}
 
 /// Whether a call may start now with a comparison. If so, the comparison has begun.
 bool CommunicatorImpl::begin_comparison(const Agreed* agreed) {

@@ -71,8 +71,8 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
       std::shared_ptr<const ChosenPlan> plan = nullptr) const;
   /// Runs `program` in place. Every rank must make the call, with programs that fit together or with none
   /// (null). `name` is for messages.
-  void run(const char* name, std::shared_ptr<const PreparedProgram> program, void* data, std::size_t count,
-           DataType type, ReduceOp op);
+  void run(const CallName& name, std::shared_ptr<const PreparedProgram> program, void* data,
+           std::size_t count, DataType type, ReduceOp op);
 
   /// See `ddl::Communicator`.
   std::shared_ptr<CommunicatorImpl> split(int color, int key);
@@ -80,14 +80,16 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   std::shared_ptr<CommunicatorImpl> subgroup(std::span<const int> ranks, const Greatest& greatest);
 
  private:
+  /// What a program is for, packed into two numbers that are quick to compare.
   struct Key {
-    topology::Collective collective;
-    int root;
-    std::size_t elements;
-    DataType type;
-    std::optional<DataType> wire;
+    explicit Key(const Request& request) noexcept;
     auto operator<=>(const Key&) const = default;
-    [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept;
+    [[nodiscard]] std::size_t slot(std::size_t slots) const noexcept {
+      constexpr std::uint64_t golden_ratio = 0x9e3779b97f4a7c15;  // Fibonacci hashing: Knuth, vol. 3, 6.4
+      return ((elements + rest * golden_ratio) * golden_ratio >> 32) % slots;
+    }
+    std::uint64_t elements;
+    std::uint64_t rest;
   };
   /// Set once all ranks have agreed on a plan.
   using Agreed = std::atomic<bool>;
@@ -99,7 +101,9 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   using Comparison = std::array<std::int64_t, 2>;
   struct Pending;
 
-  [[nodiscard]] bool is_trivial(const Request& request) const noexcept;
+  [[nodiscard]] bool is_trivial(const Request& request) const noexcept {
+    return size() == 1 || request.elements == 0;
+  }
   void run_trivial(const Request& request, const Call& call) const;
   [[nodiscard]] CallId id_of(const Request& request) const;
   [[nodiscard]] Call next_call(const Request& request);
@@ -112,7 +116,11 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] Call comparison_call(const Call& call, Comparison& comparison) const;
   void settle(const Call& call, Agreed& agreed, const Comparison& greatest);
 
-  [[nodiscard]] bool may_start(const Agreed* agreed) const noexcept;
+  /// Whether a call may start now and without a comparison. Caller holds order_mutex_.
+  [[nodiscard]] bool may_start(const Agreed* agreed) const noexcept {
+    return !makes_wait_.load(std::memory_order_acquire) &&
+           (agreed == nullptr || agreed->load(std::memory_order_acquire));
+  }
   bool begin_comparison(const Agreed* agreed);
   void end_comparison();
   std::shared_ptr<WorkState> queue(const Call& call, Agreed* agreed, const Comparison& comparison);

@@ -9,6 +9,11 @@
 
 namespace ddl::collectives {
 
+Error as_error(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
+  return {ErrorCode::internal, error.what()};
+}
+
 Job::Job(std::shared_ptr<Engine> engine, std::chrono::milliseconds deadline, int most_communicators)
     : engine_(std::move(engine)), deadline_(deadline), most_communicators_(most_communicators) {}
 
@@ -22,9 +27,10 @@ void Job::tell_of_plan(const topology::Plan& plan, const std::vector<std::string
   if (observer_) observer_(plan, notes);
 }
 
-void Job::refuse(const char* name) const {
+void Job::refuse(const CallName& name) const {
   if (!closed_) throw Error(engine_->failed_before(name));
-  throw Error(ErrorCode::transport, fmt::format("{}: this communicator's context has been destroyed", name));
+  throw Error(ErrorCode::transport,
+              fmt::format("{}: this communicator's context has been destroyed", name.view()));
 }
 
 void Job::announce_failure(const std::string& why) {
@@ -70,8 +76,9 @@ void Job::forget(const std::shared_ptr<WorkState>& work) {
 
 Error Job::give_up(const CallId& call, int rank, const std::exception& problem) {
   const auto* const own = dynamic_cast<const Error*>(&problem);
-  const Error error(own != nullptr ? own->code() : ErrorCode::internal,
-                    fmt::format("{} #{} on rank {}: {}", call.name, call.sequence, rank, problem.what()));
+  const Error error(
+      own != nullptr ? own->code() : ErrorCode::internal,
+      fmt::format("{} #{} on rank {}: {}", call.name.view(), call.sequence, rank, problem.what()));
   return engine_->give_up(error, call);
 }
 

@@ -22,6 +22,9 @@ namespace ddl::collectives {
 /// deviates from it.
 using PlanObserver = std::function<void(const topology::Plan& plan, const std::vector<std::string>& notes)>;
 
+/// `error` itself if it is an `Error`, else an `internal` one with its text.
+Error as_error(const std::exception& error);
+
 /// What all communicators of a rank's context share. Thread-safe.
 class Job {
  public:
@@ -54,7 +57,7 @@ class Job {
   /// Marks the job as failed, for failures after the last collective.
   void fail() noexcept { failed_ = true; }
   /// Throws the first failure if there was one, and `transport` once the job is closed.
-  void require_usable(const char* name) const {
+  void require_usable(const CallName& name) const {
     if (closed_.load(std::memory_order_relaxed) || failed()) refuse(name);
   }
   /// Tells the peers that this rank gives up, and why. Only the first call has an effect.
@@ -81,7 +84,7 @@ class Job {
   void give_back_number(int number);
 
  private:
-  [[noreturn]] void refuse(const char* name) const;
+  [[noreturn]] void refuse(const CallName& name) const;
   void forget(const std::shared_ptr<WorkState>& work);
 
   std::shared_ptr<Engine> engine_;

@@ -4,9 +4,12 @@
 #include <chrono>
 #include <limits>
 #include <map>
+#include <memory>
+#include <new>
 #include <utility>
 
 #include "collectives/communicator/plan_book.hpp"
+#include "collectives/memory/heap.hpp"
 #include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
@@ -98,14 +101,16 @@ std::map<WayKind, MeasuredWays> ways_between(const Topology& topology, int ranks
   return found;
 }
 
+topology::Step message(bool sends, int peer, std::size_t begin, std::size_t bytes) {
+  return {
+      .kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = begin, .end = begin + bytes};
+}
+
 /// `round_trips` small messages back and forth.
 Program ping_pong(bool begins, int peer) {
   Program program;
   for (int i = 0; i < round_trips; ++i) {
-    for (const bool sends : {begins, !begins}) {
-      program.steps.push_back(
-          {.kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = 0, .end = small_bytes});
-    }
+    for (const bool sends : {begins, !begins}) program.steps.push_back(message(sends, peer, 0, small_bytes));
   }
   return program;
 }
@@ -113,12 +118,8 @@ Program ping_pong(bool begins, int peer) {
 /// Large messages in one direction, then a small one back.
 Program stream(bool sends, int peer) {
   Program program;
-  for (int i = 0; i < large_messages; ++i) {
-    program.steps.push_back(
-        {.kind = sends ? StepKind::send : StepKind::receive, .peer = peer, .begin = 0, .end = large_bytes});
-  }
-  program.steps.push_back(
-      {.kind = sends ? StepKind::receive : StepKind::send, .peer = peer, .begin = 0, .end = small_bytes});
+  program.steps.assign(large_messages, message(sends, peer, 0, large_bytes));
+  program.steps.push_back(message(!sends, peer, 0, small_bytes));
   return program;
 }
 
@@ -126,33 +127,24 @@ Program stream(bool sends, int peer) {
 Program around(int next, int previous) {
   Program program;
   for (std::size_t i = 0; i < ring_messages; ++i) {
-    const std::size_t out = i * ring_bytes;
-    const std::size_t in = (ring_messages + i) * ring_bytes;
-    program.steps.push_back({.kind = StepKind::send, .peer = next, .begin = out, .end = out + ring_bytes});
-    program.steps.push_back(
-        {.kind = StepKind::receive, .peer = previous, .begin = in, .end = in + ring_bytes});
+    program.steps.push_back(message(true, next, i * ring_bytes, ring_bytes));
+    program.steps.push_back(message(false, previous, (ring_messages + i) * ring_bytes, ring_bytes));
   }
   return program;
 }
 
 /// Shared with the ranks of the host, if there are any, as trainers' buffers should be.
-class ProbedMemory {
- public:
-  explicit ProbedMemory(Engine& engine) : shared_(engine.allocate(most_bytes)) {
-    if (!shared_) own_.resize(most_bytes);
-  }
-
-  void* data() noexcept { return shared_ ? shared_.get() : own_.data(); }
-
- private:
-  std::shared_ptr<void> shared_;
-  std::vector<std::uint8_t> own_;
-};
+std::shared_ptr<void> probed_memory(const Engine& engine) {
+  std::shared_ptr<void> memory = engine.allocate(most_bytes);
+  if (!memory) memory = process_memory(most_bytes);
+  if (!memory) throw std::bad_alloc();
+  return memory;
+}
 
 class Prober {
  public:
   Prober(CommunicatorImpl& communicator, const topology::CostModel& cost)
-      : communicator_(communicator), cost_(cost), data_(communicator.job().engine()) {}
+      : communicator_(communicator), cost_(cost), data_(probed_memory(communicator.job().engine())) {}
 
   Measurement measure(WayKind kind, const MeasuredWays& ways) {
     const auto [from, to] = ways.pairs.front();
@@ -209,7 +201,7 @@ class Prober {
     for (int i = 0; i < repeats; ++i) {
       communicator_.run(barrier_request());
       const Clock::time_point start = Clock::now();
-      communicator_.run("probe", program, data_.data(), most_bytes, DataType::u8, ReduceOp::sum);
+      communicator_.run("probe", program, data_.get(), most_bytes, DataType::u8, ReduceOp::sum);
       const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
       times.push_back(greatest(counts ? seconds : 0));
     }
@@ -225,7 +217,7 @@ class Prober {
 
   CommunicatorImpl& communicator_;
   topology::CostModel cost_;
-  ProbedMemory data_;
+  std::shared_ptr<void> data_;
 };
 
 }  // namespace

@@ -14,27 +14,27 @@ using topology::Collective;
 namespace {
 
 template <typename... Values>
-[[noreturn]] void refuse(const char* name, fmt::format_string<Values...> format, Values&&... values) {
+[[noreturn]] void refuse(const CallName& name, fmt::format_string<Values...> format, Values&&... values) {
   throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: {}", name, fmt::format(format, std::forward<Values>(values)...)));
+              fmt::format("{}: {}", name.view(), fmt::format(format, std::forward<Values>(values)...)));
 }
 
-std::size_t element_size(const char* name, DataType type) {
+std::size_t element_size(const CallName& name, DataType type) {
   const std::size_t bytes = size_of(type);
   if (bytes == 0) refuse(name, "there is no type number {}", static_cast<int>(type));
   return bytes;
 }
 
-void require_operation(const char* name, ReduceOp op) {
+void require_operation(const CallName& name, ReduceOp op) {
   if (op > ReduceOp::prod) refuse(name, "there is no operation number {}", static_cast<int>(op));
 }
 
-void require_root(const char* name, Place place, int root) {
+void require_root(const CallName& name, Place place, int root) {
   if (root >= 0 && root < place.size) return;
   refuse(name, "root {} does not exist: this communicator has ranks 0 to {}", root, place.size - 1);
 }
 
-std::size_t bytes_of(const char* name, std::size_t pieces, std::size_t count, std::size_t element) {
+std::size_t bytes_of(const CallName& name, std::size_t pieces, std::size_t count, std::size_t element) {
   // No process can have half of all addresses, and the rest leaves room for sums.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
   if (count <= most / element / pieces) return pieces * count * element;
@@ -42,7 +42,7 @@ std::size_t bytes_of(const char* name, std::size_t pieces, std::size_t count, st
   refuse(name, "{} pieces of {} elements of {} bytes are more than memory can hold", pieces, count, element);
 }
 
-void require_data(const char* name, const char* which, const void* data, std::size_t count) {
+void require_data(const CallName& name, const char* which, const void* data, std::size_t count) {
   if (data == nullptr && count != 0) refuse(name, "{} is null, but {} elements were given", which, count);
 }
 
@@ -53,7 +53,7 @@ struct Extent {
   std::size_t bytes;
 };
 
-void require_apart(const char* name, Extent input, Extent output, const char* in_place) {
+void require_apart(const CallName& name, Extent input, Extent output, const char* in_place) {
   const std::uintptr_t in = address_of(input.data);
   const std::uintptr_t out = address_of(output.data);
   if (in + input.bytes <= out || out + output.bytes <= in) return;
@@ -83,7 +83,7 @@ void set_buffers(Request& request, const void* input, void* output, std::size_t 
 }  // namespace
 
 Request all_reduce_request(const void* input, void* output, std::size_t count, DataType type, ReduceOp op) {
-  constexpr const char* name = "all_reduce";
+  static constexpr CallName name = "all_reduce";
   const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
   require_operation(name, op);
   require_data(name, "the input", input, count);
@@ -95,7 +95,7 @@ Request all_reduce_request(const void* input, void* output, std::size_t count, D
 
 Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                                ReduceOp op) {
-  constexpr const char* name = "reduce_scatter";
+  static constexpr CallName name = "reduce_scatter";
   const auto pieces = static_cast<std::size_t>(place.size);
   const auto own = static_cast<std::size_t>(place.rank);
   const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
@@ -115,7 +115,7 @@ Request reduce_scatter_request(Place place, const void* input, void* output, std
 }
 
 Request all_gather_request(Place place, const void* input, void* output, std::size_t count, DataType type) {
-  constexpr const char* name = "all_gather";
+  static constexpr CallName name = "all_gather";
   const auto pieces = static_cast<std::size_t>(place.size);
   const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
   const std::size_t bytes = all_bytes / pieces;
@@ -134,7 +134,7 @@ Request all_gather_request(Place place, const void* input, void* output, std::si
 
 Request broadcast_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                           int root) {
-  constexpr const char* name = "broadcast";
+  static constexpr CallName name = "broadcast";
   const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
   require_root(name, place, root);
   require_data(name, "the output", output, count);
@@ -150,7 +150,7 @@ Request broadcast_request(Place place, const void* input, void* output, std::siz
 
 Request reduce_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                        ReduceOp op, int root) {
-  constexpr const char* name = "reduce";
+  static constexpr CallName name = "reduce";
   const std::size_t bytes = bytes_of(name, 1, count, element_size(name, type));
   require_operation(name, op);
   require_root(name, place, root);

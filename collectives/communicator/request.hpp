@@ -18,7 +18,7 @@ struct Place {
 
 /// A call with checked arguments, and the places of its program's elements.
 struct Request {
-  const char* name = "";
+  CallName name;
   topology::Collective collective = topology::Collective::barrier;
   int root = 0;
   std::size_t count = 0;     ///< As passed by the caller.

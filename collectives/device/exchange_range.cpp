@@ -1,6 +1,6 @@
-#include "collectives/device/exchange_range.hpp"
-
 #include <algorithm>
+
+#include "collectives/device/exchange.hpp"
 
 namespace ddl::collectives::device {
 namespace {

@@ -1,7 +1,6 @@
 #include "collectives/executor/driver.hpp"
 
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "collectives/kernels/reduce.hpp"
+#include "collectives/memory/heap.hpp"
 #include "ddl/error.hpp"
 #include "topology/program/passes.hpp"
 
@@ -19,13 +19,13 @@ namespace {
 constexpr std::size_t staging_blocks_per_slab = 8;
 constexpr std::size_t receiving_blocks_per_slab = 32;
 constexpr std::size_t parcels_per_slab = 64;
-constexpr std::size_t alignment = 64;
 /// Longer messages in shared memory are read in place.
 constexpr std::size_t most_eager_bytes = 1024;
 
 std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
-  return {static_cast<std::byte*>(::operator new (bytes, std::align_val_t{alignment})),
-          [](std::byte* data) { ::operator delete (data, std::align_val_t{alignment}); }};
+  std::shared_ptr<std::byte> data = process_memory(bytes);
+  if (!data) throw std::bad_alloc();
+  return data;
 }
 
 /// The part of the cores' shared cache that a host's ranks may count on. Other processes and virtual machines
@@ -42,17 +42,16 @@ std::size_t usable_cache_bytes() {
 
 }  // namespace
 
-Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread)
-    : settings_(std::move(settings)),
+Driver::Driver(const EngineSettings& settings, FlightRecorder& recorder, bool has_thread)
+    : settings_(settings),
       recorder_(recorder),
       run_(settings_.run.get()),
-      events_(run_, recorder),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
       staging_(topology::message_bytes.inside_host, staging_blocks_per_slab,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       receiving_(topology::message_bytes.between_hosts, receiving_blocks_per_slab, plain_bytes),
-      parcels_(memory_ == nullptr ? alignment : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
+      parcels_(memory_ == nullptr ? sizeof(Notice) : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
       eager_bytes_(memory_ == nullptr ? 0 : std::min(memory_->parcel_bytes(), most_eager_bytes)),
       cache_bytes_(usable_cache_bytes()),
       has_thread_(has_thread),
@@ -68,33 +67,21 @@ Driver::Driver(EngineSettings settings, FlightRecorder& recorder, bool has_threa
     cores_.assign(settings_.members.size(), -1);
     left_before_.reserve(links_.size());  // so that the first sleep, long after warm-up, allocates nothing
   }
-  const bool polls = settings_.network && settings_.network->event_descriptor() >= 0;
-  if (polls && memory_ != nullptr) event_ = memory_->event_descriptor(self_);
-  if (polls && memory_ == nullptr) {
-    event_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (event_ < 0)
-      throw Error(ErrorCode::transport, fmt::format("eventfd failed: {}", std::strerror(errno)));
-    owns_event_ = true;
+  if (settings_.network == nullptr || settings_.network->event_descriptor() < 0) return;
+  if (memory_ != nullptr) {
+    event_ = memory_->event_descriptor(self_);
+  } else {
+    own_event_ = new_event();
+    event_ = own_event_.get();
   }
-}
-
-Driver::~Driver() {
-  // Transfers of failed operations may still use their memory: destroy the networks first.
-  settings_.network.reset();
-  settings_.mpi.reset();
-  if (owns_event_) close(event_);
 }
 
 std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
   if (memory_ == nullptr) return plain_bytes(bytes);
-  void* data = memory_->allocate(self_, bytes);
-  if (data == nullptr) {
-    throw Error(
-        ErrorCode::transport,
-        fmt::format("the host's shared memory has no room for {} more bytes of working memory", bytes));
-  }
-  return {static_cast<std::byte*>(data),
-          [memory = settings_.memory, self = self_](std::byte* block) { memory->release(self, block); }};
+  std::shared_ptr<std::byte> data = memory_->allocate(self_, bytes);
+  if (data) return data;
+  throw Error(ErrorCode::transport,
+              fmt::format("the host's shared memory has no room for {} more bytes of working memory", bytes));
 }
 
 MemberLink& Driver::open_link(int member) {
@@ -149,9 +136,10 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   }
   place_elements(operation);
   // Bytes that the members of the host access together; a single run touches only a part of them.
+  operation.stores = Stores::automatic;
+  if (call.buffers.input == call.buffers.output) return;
   const std::size_t touched = (program.members().size() + 1) * 2 * program.count() * operation.element;
-  const bool in_place = call.buffers.input == call.buffers.output;
-  operation.stores = !in_place && touched > cache_bytes_ ? Stores::streaming : Stores::automatic;
+  if (touched > cache_bytes_) operation.stores = Stores::streaming;
 }
 
 /// Begins the call after the runs before `step`, which are complete.
@@ -340,9 +328,7 @@ void Driver::abandon() noexcept {
 
 void Driver::interrupt() noexcept {
   interrupted_.store(true, std::memory_order_seq_cst);
-  if (!bell_->ring_loudly()) return;
-  const std::uint64_t one = 1;
-  static_cast<void>(!write(event_, &one, sizeof one));
+  if (bell_->ring_loudly()) signal_event(event_);
 }
 
 void Driver::announce_leaving() {

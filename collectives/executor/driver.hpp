@@ -19,11 +19,9 @@ namespace ddl::collectives {
 /// except for functions that say otherwise.
 class Driver {
  public:
+  /// `settings` and `recorder` must outlive this, but not the networks, which must be destroyed first.
   /// `has_thread`: a thread calls `progress` now and then after calls have finished.
-  Driver(EngineSettings settings, FlightRecorder& recorder, bool has_thread);
-  ~Driver();
-
-  [[nodiscard]] const EngineSettings& settings() const noexcept { return settings_; }
+  Driver(const EngineSettings& settings, FlightRecorder& recorder, bool has_thread);
 
   /// Begins a call. `work` is null if the caller waits for `done` of the result and then gives the operation
   /// back.
@@ -117,7 +115,8 @@ class Driver {
   void combine(OperationState& operation, std::uint32_t first);
   [[nodiscard]] bool is_small(const Call& call) const;
   [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);
-  [[nodiscard]] const std::byte* await_small(const OperationState& operation, std::uint32_t step, int& idle);
+  [[nodiscard]] const std::byte* await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
+                                             int& idle) const;
   void release_arrival(OperationState& operation, std::uint32_t index);
   void transfer_range(OperationState& operation, std::uint32_t index);
   void round_range(const OperationState& operation, std::uint32_t index) const;
@@ -130,6 +129,8 @@ class Driver {
   void note_begun(OperationState& operation);
   void note_over(OperationState& operation, std::uint64_t ended);
   void note_failed(const OperationState& operation);
+  void add_event(const Call& call, std::uint32_t plan, std::uint64_t begun, std::uint64_t ended,
+                 CallFacts::Way way = CallFacts::Way::done);
   void add_phase_events(const OperationState& operation, std::uint32_t plan);
 
   // Waiting: waiting.cpp.
@@ -167,17 +168,19 @@ class Driver {
     std::byte* held;  // copy of the parcel; null if it has none
   };
 
-  EngineSettings settings_;
+  const EngineSettings& settings_;
   FlightRecorder& recorder_;
-  RunRecorder* run_;  // null if the run is not recorded
-  CallEvents events_;
+  RunRecorder* run_;   // null if the run is not recorded
+  CallName labelled_;  // the name that `label_` stands for
+  std::uint32_t label_ = 0;
+  std::uint16_t track_ = 0;
   std::uint64_t busy_since_ = 0;  // in Ticks; valid while there are operations
   HostMemory* memory_;
   int self_ = Ways::no_member;
   Doorbell own_bell_{};  // used if there is no host memory
   Doorbell* bell_;
-  int event_ = -1;  // eventfd of this rank
-  bool owns_event_ = false;
+  int event_ = -1;                                  // eventfd of this rank
+  FileDescriptor own_event_;                        // if there is no host memory
   std::vector<std::unique_ptr<MemberLink>> links_;  // by member; null until first used
   std::vector<MemberLink*> listened_;
   std::vector<bool> left_before_;  // by index in listened_: the peer had left before the last progress()

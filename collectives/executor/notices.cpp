@@ -127,9 +127,12 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
 
 void Driver::keep_for_later(const MemberLink& link, const Notice& notice) {
   Early& kept = kept_early_.emplace_back(Early{link.peer, notice, nullptr});
-  if (notice.kind != Notice::Kind::parcel) return;
+  if (notice.kind > Notice::Kind::parcel) return;
+  const bool is_here = notice.kind == Notice::Kind::here;
   kept.held = parcels_.take();
-  std::memcpy(kept.held, link.arrived_parcel(), std::min<std::size_t>(notice.bytes, parcels_.block_bytes()));
+  kept.notice.kind = Notice::Kind::parcel;
+  std::memcpy(kept.held, is_here ? notice.inlined.data() : link.arrived_parcel(),
+              std::min<std::size_t>(notice.bytes, is_here ? Notice::most_inline : parcels_.block_bytes()));
 }
 
 void Driver::take_early(OperationState& operation) {
@@ -138,11 +141,6 @@ void Driver::take_early(OperationState& operation) {
     if (find(kept.notice.tag) != &operation) {
       kept_early_[left++] = kept;
       continue;
-    }
-    if (kept.notice.kind == Notice::Kind::here) {
-      kept.held = parcels_.take();
-      std::memcpy(kept.held, kept.notice.inlined.data(), Notice::most_inline);
-      kept.notice.kind = Notice::Kind::parcel;
     }
     take(operation, link(kept.member), kept.notice, kept.held, false);
     if (kept.held != nullptr) {

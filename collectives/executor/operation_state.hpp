@@ -238,10 +238,10 @@ class MemberLink {
     const std::uint64_t dropped = read_ - given_back_;
     if (dropped == 0) return;
     given_back_ = read_;
-    in_state_.read.store(read_, std::memory_order_seq_cst);
     since_ring_ += dropped;
-    if (since_ring_ * 4 <= mask_) return;
+    if (since_ring_ * 4 <= mask_) return in_state_.read.store(read_, std::memory_order_release);
     since_ring_ = 0;
+    in_state_.read.store(read_, std::memory_order_seq_cst);  // before `ring` looks whether the peer sleeps
     memory_.ring(peer);
   }
 

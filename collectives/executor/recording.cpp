@@ -20,14 +20,14 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   RunStatistics& statistics = run_->statistics();
   if (operations_.empty()) statistics.busy(ended - busy_since_);
   if (call.compares) {
-    return events_.add(call, 0, {operation.begun, ended, CallFacts::Way::compared});
+    return add_event(call, 0, operation.begun, ended, CallFacts::Way::compared);
   }
   const std::uint32_t plan = statistics.plan_number(*call.program);
   const std::uint64_t ticks = ended - operation.begun;
   RunStatistics::Run run{.element_bytes = operation.element, .ticks = ticks};
   if (plan != 0) run.dimension_ticks = operation.phase_times.dimension_ticks(*call.program->plan());
   statistics.ran(*call.program, plan, run);
-  events_.add(call, plan, {operation.begun, ended});
+  add_event(call, plan, operation.begun, ended);
   if (run_->keeps_events()) add_phase_events(operation, plan);
 }
 
@@ -38,12 +38,12 @@ void Driver::note_small(const FlightRecorder::Times& times) {
   const std::uint64_t ticks = times.ended - times.called;
   statistics.alone(ticks);
   statistics.ran(*call.program, plan, {.element_bytes = small_->element, .ticks = ticks});
-  events_.add(call, plan, {times.called, times.ended});
+  add_event(call, plan, times.called, times.ended);
 }
 
 void Driver::note_failed(const OperationState& operation) {
   const std::uint32_t plan = run_->statistics().plan_number(operation.program());
-  events_.add(operation.call, plan, {operation.begun, Ticks::now(), CallFacts::Way::failed});
+  add_event(operation.call, plan, operation.begun, Ticks::now(), CallFacts::Way::failed);
 }
 
 void Driver::add_phase_events(const OperationState& operation, std::uint32_t plan) {
@@ -67,25 +67,27 @@ void Driver::add_phase_events(const OperationState& operation, std::uint32_t pla
   }
 }
 
-void CallEvents::add(const Call& call, std::uint32_t plan, const Course& course) {
+/// `begun` and `ended`: in Ticks.
+void Driver::add_event(const Call& call, std::uint32_t plan, std::uint64_t begun, std::uint64_t ended,
+                       CallFacts::Way way) {
   if (!run_->keeps_events()) return;
   if (labelled_ != call.id.name) {
     labelled_ = call.id.name;
-    label_ = run_->name(labelled_);
+    label_ = run_->name(labelled_.view());
     track_ = run_->track("collectives");
   }
-  const std::uint64_t called = call.compares ? 0 : calls_.called_at(call.record);
+  const std::uint64_t called = call.compares ? 0 : recorder_.called_at(call.record);
   CallFacts facts;
   facts.sequence = call.id.sequence;
   facts.count = call.id.count;
-  facts.called = called != 0 ? called : course.begun;
+  facts.called = called != 0 ? called : begun;
   facts.plan = plan;
   facts.communicator = call.communicator;
   facts.type = call.id.type;
   facts.op = call.id.op;
   facts.root = call.id.root;
-  facts.way = course.way;
-  run_->add({course.begun, course.ended, label_, track_, Event::Kind::call, false, facts});
+  facts.way = way;
+  run_->add({begun, ended, label_, track_, Event::Kind::call, false, facts});
 }
 
 void PhaseTimes::start(const PreparedProgram& program) {

@@ -6,11 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/executor/operation.hpp"
 #include "collectives/program/prepared_program.hpp"
 #include "collectives/system/clock.hpp"
-#include "collectives/timeline/run_recorder.hpp"
-#include "collectives/watch/flight_recorder.hpp"
 
 namespace ddl::collectives {
 
@@ -54,26 +51,6 @@ class PhaseTimes {
   std::vector<Span> spans_;  // by phase, then by chunk
   std::vector<std::pair<std::uint64_t, std::uint64_t>> intervals_;
   std::vector<std::uint64_t> ticks_;
-};
-
-/// Adds an engine's calls to the run's events. Used with the engine's token.
-class CallEvents {
- public:
-  /// If `run` is null, `add` must not be called.
-  CallEvents(RunRecorder* run, const FlightRecorder& calls) : run_(run), calls_(calls) {}
-
-  struct Course {
-    std::uint64_t begun, ended;  // in Ticks
-    CallFacts::Way way = CallFacts::Way::done;
-  };
-  void add(const Call& call, std::uint32_t plan, const Course& course);
-
- private:
-  RunRecorder* run_;
-  const FlightRecorder& calls_;
-  const char* labelled_ = nullptr;  // the name that `label_` stands for
-  std::uint32_t label_ = 0;
-  std::uint16_t track_ = 0;
 };
 
 }  // namespace ddl::collectives

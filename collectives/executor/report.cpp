@@ -22,7 +22,7 @@ std::string Driver::rank_and_host(int rank) const {
 }
 
 std::string Driver::describe(const Call& call) const {
-  return fmt::format("{} on {}", record_of(call.id).describe(), rank_and_host(settings_.rank));
+  return fmt::format("{} on {}", call.id.describe(), rank_and_host(settings_.rank));
 }
 
 std::string Driver::describe_plan(const Call& call) const {
@@ -74,19 +74,13 @@ std::string Driver::describe_awaited(const OperationState& operation) const {
     all.push_back({rank, std::move(text)});
   });
   // Names ranks together that are waited for in the same way.
-  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  RankStatements statements;
   for (const Peer& each : all) {
-    std::string text = each.text;
-    if (each.more != 0) text += fmt::format("; {} messages more", each.more);
-    const auto known = std::ranges::find(groups, text, &std::pair<std::string, std::vector<int>>::first);
-    if (known != groups.end()) {
-      known->second.push_back(each.rank);
-    } else {
-      groups.push_back({std::move(text), {each.rank}});
-    }
+    const std::string more = each.more == 0 ? "" : fmt::format("; {} messages more", each.more);
+    statements.emplace_back(each.text + more, each.rank);
   }
   std::vector<std::string> parts;
-  for (const auto& [text, ranks] : groups) {
+  for (const auto& [text, ranks] : grouped(statements)) {
     const std::span<const int> named = std::span(ranks).first(std::min(ranks.size(), most_peers_named));
     const std::string more =
         ranks.size() > named.size() ? fmt::format(" and {} more", ranks.size() - named.size()) : "";

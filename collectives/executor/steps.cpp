@@ -4,7 +4,6 @@
 
 #include "collectives/executor/driver.hpp"
 #include "collectives/kernels/reduce.hpp"
-#include "collectives/kernels/wire.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -52,19 +51,21 @@ void Driver::run(OperationState& operation, std::uint32_t index) {
 template <typename DataOf>
 int Driver::collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
                             const DataOf& data_of) {
+  const std::span<const Step> steps = operation.program().steps();
+  const bool averages = operation.call.op == ReduceOp::avg;
   int divisor = 1;
   sources_.clear();
-  const StepKind how = operation.step(first).kind;
+  const StepKind how = steps[first].kind;
   if (how != StepKind::receive && how != StepKind::copy) sources_.push_back(operation.range_of(first));
   for (std::uint32_t i = first; i < end; ++i) {
-    const StepKind kind = operation.step(i).kind;
+    const StepKind kind = steps[i].kind;
     if (is_receive(kind)) {
       const std::byte* const data = data_of(i);
       if (data == nullptr) return 0;
       sources_.push_back(data);
     } else if (has_source(kind)) {
       sources_.push_back(operation.source_of(i));
-    } else if (operation.call.op == ReduceOp::avg) {
+    } else if (averages) {
       divisor = operation.program().ranks();
     }
   }
@@ -342,27 +343,32 @@ bool Driver::is_small(const Call& call) const {
 /// more.
 std::uint32_t Driver::run_in_order(OperationState& operation) {
   const PreparedProgram& program = operation.program();
-  const auto size = static_cast<std::uint32_t>(program.steps().size());
+  const std::span<const Step> steps = program.steps();
+  const auto size = static_cast<std::uint32_t>(steps.size());
+  MessageTag tag = operation.tag(0);
   operation.active = false;
   int idle = 0;
   std::uint32_t run = 0;
   for (std::uint32_t end = 0; run < size; run = end) {
     end = program.end_of_run(run);
-    if (program.step(run).kind == StepKind::send) {
-      MemberLink& peer = link(program.way(run).member);
+    const StepWay& way = program.way(run);
+    if (steps[run].kind == StepKind::send) {
+      MemberLink& peer = link(way.member);
       if (peer.is_full() || !peer.outbox.empty()) break;
-      peer.send_small(operation.tag(program.way(run).message), operation.range_of(run),
-                      operation.bytes_of(run));
+      tag.message = way.message;
+      peer.send_small(tag, operation.range_of(run), operation.bytes_of(run));
       continue;
     }
-    const int divisor = collect_sources(operation, run, end,
-                                        [&](std::uint32_t i) { return await_small(operation, i, idle); });
+    const int divisor = collect_sources(operation, run, end, [&](std::uint32_t i) {
+      tag.message = program.way(i).message;
+      return await_small(link(program.way(i).member), tag, operation.bytes_of(i), idle);
+    });
     if (divisor == 0) break;
-    const bool copies = program.way(run).copied_by == end;
+    const bool copies = way.copied_by == end;
     targets_.assign(1, operation.target_of(copies ? end : run));
     combine_sources(operation, run, divisor);
     for (std::uint32_t i = run; i < end; ++i) {
-      if (is_receive(program.step(i).kind)) link(program.way(i).member).drop();
+      if (is_receive(steps[i].kind)) link(program.way(i).member).drop();
     }
     if (copies) ++end;
   }
@@ -370,20 +376,17 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
   return run;
 }
 
-/// The data that a step receives, if it arrives within the spin limit and before any other message; else
-/// null.
-const std::byte* Driver::await_small(const OperationState& operation, std::uint32_t step, int& idle) {
-  const StepWay& way = operation.way(step);
-  MemberLink& peer = link(way.member);
+/// The peer's message, if it arrives within the spin limit and before any other one; else null.
+const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
+                                     int& idle) const {
   const Notice* notice = peer.arrived();
   for (; notice == nullptr && idle < spins_; ++idle) {
     pause_briefly();
     notice = peer.arrived();
   }
-  if (notice == nullptr || notice->tag != operation.tag(way.message) || notice->kind > Notice::Kind::parcel ||
-      notice->bytes != operation.bytes_of(step)) {
-    return nullptr;
-  }
+  const bool is_expected = notice != nullptr && notice->tag == tag && notice->kind <= Notice::Kind::parcel &&
+                           notice->bytes == bytes;
+  if (!is_expected) return nullptr;
   return notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel();
 }
 

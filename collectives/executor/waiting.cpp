@@ -1,9 +1,7 @@
 #include "collectives/executor/waiting.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -160,18 +158,9 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
     return;
   }
   std::array<pollfd, 2> events{pollfd{event_, POLLIN, 0}, pollfd{network->event_descriptor(), POLLIN, 0}};
-  timespec timeout{};
-  if (until != Clock::time_point::max()) {
-    const auto left = std::max(until - Clock::now(), Clock::duration::zero());
-    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
-    timeout = {seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
-  }
-  ppoll(events.data(), events.size(), until == Clock::time_point::max() ? nullptr : &timeout, nullptr);
+  poll_until(events, until);
   bell_->cancel();
-  if ((events[0].revents & POLLIN) != 0) {
-    std::uint64_t rings = 0;
-    static_cast<void>(!read(event_, &rings, sizeof rings));
-  }
+  if (events[0].revents != 0) clear_event(event_);
 }
 
 /// Drops acknowledgements to members that have left, or to all if the job has failed: nobody reads them.

@@ -22,7 +22,6 @@ namespace ddl::collectives {
 ///
 /// A NaN result is the type's one quiet NaN; a zero sum is +0. The bits are the same on all machines,
 /// whatever the thread's rounding mode and treatment of denormal numbers.
-/// machines, whatever the thread's rounding mode and treatment of denormal numbers.
 class ExactForm {
  public:
   /// For float types, and all operations except `prod`.

@@ -129,6 +129,24 @@ class Loop {
   typename Op::template Last<T> last_;
 };
 
+#if defined(DDL_KERNELS_AVX512)
+
+[[gnu::always_inline]] inline __mmask64 first_bytes(std::size_t length) {
+  return (__mmask64{1} << length) - 1;
+}
+
+/// Loads fewer than `width` bytes into a buffer of `width`, and zeros after them.
+[[gnu::always_inline]] inline void load_short(std::byte* buffer, const std::byte* from, std::size_t length) {
+  store(buffer, _mm512_maskz_loadu_epi8(first_bytes(length), from));
+}
+
+/// Stores the first `length` bytes of a buffer of `width`.
+[[gnu::always_inline]] inline void store_short(std::byte* to, const std::byte* buffer, std::size_t length) {
+  _mm512_mask_storeu_epi8(to, first_bytes(length), load<__m512i>(buffer));
+}
+
+#else
+
 template <std::size_t bytes>
 [[gnu::always_inline]] inline void copy_piece(std::byte* to, const std::byte* from, std::size_t length,
                                               std::size_t& at) {
@@ -139,33 +157,39 @@ template <std::size_t bytes>
   }
 }
 
-/// Copies fewer than `width` bytes.
-[[gnu::always_inline]] inline void copy_short(std::byte* to, const std::byte* from, std::size_t length) {
+/// Stores the first `length` bytes of a buffer of `width`.
+[[gnu::always_inline]] inline void store_short(std::byte* to, const std::byte* buffer, std::size_t length) {
   std::size_t at = 0;
-  copy_piece<32>(to, from, length, at);
-  copy_piece<16>(to, from, length, at);
-  copy_piece<8>(to, from, length, at);
-  copy_piece<4>(to, from, length, at);
-  copy_piece<2>(to, from, length, at);
-  copy_piece<1>(to, from, length, at);
+  copy_piece<16>(to, buffer, length, at);
+  copy_piece<8>(to, buffer, length, at);
+  copy_piece<4>(to, buffer, length, at);
+  copy_piece<2>(to, buffer, length, at);
+  copy_piece<1>(to, buffer, length, at);
 }
+
+/// Loads fewer than `width` bytes into a buffer of `width`.
+[[gnu::always_inline]] inline void load_short(std::byte* buffer, const std::byte* from, std::size_t length) {
+  store_short(buffer, from, length);
+}
+
+#endif
 
 /// Reduces fewer than `width` bytes.
 template <typename Element, typename Op>
 void reduce_short(const Operands& operands) noexcept {
   using T = typename Element::Number;
   std::byte buffer[width] = {};
-  copy_short(buffer, operands.inputs[0], operands.bytes);
+  load_short(buffer, operands.inputs[0], operands.bytes);
   auto value = Element::get(buffer);
   for (std::size_t i = 1; i < operands.input_count; ++i) {
-    copy_short(buffer, operands.inputs[i], operands.bytes);
+    load_short(buffer, operands.inputs[i], operands.bytes);
     value = combine<Op, T>(value, Element::get(buffer));
   }
   const typename Op::template Last<T> last(operands.divisor);
   last(value);
   Element::template put<false>(buffer, value);
   for (std::size_t i = 0; i < operands.target_count; ++i) {
-    copy_short(operands.targets[i], buffer, operands.bytes);
+    store_short(operands.targets[i], buffer, operands.bytes);
   }
 }
 

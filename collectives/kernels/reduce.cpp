@@ -96,24 +96,55 @@ InstructionSet native_instruction_set() noexcept {
   return set;
 }
 
-void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
-            std::span<const std::byte* const> inputs, std::size_t count, int divisor,
-            Stores stores) noexcept {
-  reduce_with(native_instruction_set(), type, op, targets, inputs, count, divisor, stores);
-}
+namespace {
 
-void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
-                 std::span<const std::byte* const> inputs, std::size_t count, int divisor,
-                 Stores stores) noexcept {
+[[gnu::always_inline]] inline void reduce_with(const KernelTable& table, DataType type, ReduceOp op,
+                                               std::span<std::byte* const> targets,
+                                               std::span<const std::byte* const> inputs, std::size_t count,
+                                               int divisor, Stores stores) noexcept {
   const std::size_t bytes = count * size_of(type);
   if (bytes == 0) return;
   const bool divides = op == ReduceOp::avg && divisor > 1;
   if (inputs.size() == 1 && !divides) return copy(targets, inputs[0], bytes);
   const ReduceOp kind = op == ReduceOp::avg && !divides ? ReduceOp::sum : op;
-  const KernelTable& table = kernels_of(set);
   table.kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(kind)](
       {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor,
        wants_streaming(stores, bytes * targets.size()) && can_stream(targets, inputs, size_of(type))});
+}
+
+}  // namespace
+
+void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
+            std::span<const std::byte* const> inputs, std::size_t count, int divisor,
+            Stores stores) noexcept {
+  static const KernelTable& table = kernels_of(native_instruction_set());
+  reduce_with(table, type, op, targets, inputs, count, divisor, stores);
+}
+
+void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::byte* const> targets,
+                 std::span<const std::byte* const> inputs, std::size_t count, int divisor,
+                 Stores stores) noexcept {
+  reduce_with(kernels_of(set), type, op, targets, inputs, count, divisor, stores);
+}
+
+namespace {
+
+const WireKernels& wire_kernels(DataType type) noexcept {
+  return kernels_of(native_instruction_set()).wire[static_cast<std::size_t>(type)];
+}
+
+}  // namespace
+
+void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept {
+  wire_kernels(type).round(rounding, count);
+}
+
+void narrow(DataType type, std::span<const float> values, std::byte* packed) noexcept {
+  wire_kernels(type).narrow(values.data(), reinterpret_cast<std::uint16_t*>(packed), values.size());
+}
+
+void widen(DataType type, const std::byte* packed, std::span<float> values) noexcept {
+  wire_kernels(type).widen(reinterpret_cast<const std::uint16_t*>(packed), values.data(), values.size());
 }
 
 }  // namespace ddl::collectives

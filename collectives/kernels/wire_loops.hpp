@@ -4,7 +4,7 @@
 
 #include "collectives/kernels/kernel_table.hpp"
 #include "collectives/kernels/kernel_vectors.hpp"
-#include "collectives/kernels/wire.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -2,12 +2,42 @@
 
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <mutex>
-#include <unordered_map>
-
-#include "collectives/memory/mapping.hpp"
+#include <utility>
 
 namespace ddl::collectives {
+
+/// Owns mapped pages that read as zeros until they are written. Physical memory is allocated at first touch.
+class Mapping {
+ public:
+  static constexpr std::size_t huge_page = std::size_t{2} << 20;
+
+  Mapping() = default;
+  /// Private memory, aligned to a huge page. If the system refuses, `data` is null and errno holds the
+  /// reason.
+  static Mapping of_process(std::size_t bytes) noexcept;
+  /// Maps an open file, which may be closed afterwards; otherwise like `of_process`.
+  static Mapping of_file(int fd, std::size_t bytes) noexcept;
+
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+
+  [[nodiscard]] std::byte* data() const noexcept { return data_; }
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  Mapping(std::byte* data, std::size_t bytes) noexcept : data_(data), bytes_(bytes) {}
+
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
 
 /// Allocates blocks of a range of shared memory: small ones from its start, large ones (`large` bytes or
 /// more) from its end. The bookkeeping is kept outside the range, where other processes cannot reach it.
@@ -50,17 +80,8 @@ class Heap {
   std::size_t written_ = 0;  // end of all small blocks so far; memory beyond it holds zeros
 };
 
-/// Blocks of the process's private memory, with the alignments of `Heap`. Thread-safe.
-class ProcessHeap {
- public:
-  /// Returns zeroed memory, or null if the system has none left.
-  [[nodiscard]] void* allocate(std::size_t bytes);
-  /// `data` may be null.
-  void release(void* data) noexcept;
-
- private:
-  std::mutex mutex_;
-  std::unordered_map<void*, Mapping> large_;
-};
+/// A block of the process's private memory, zeroed, with the alignments of `Heap`; null if the system has
+/// none left. The system may back large blocks with huge pages.
+std::shared_ptr<std::byte> process_memory(std::size_t bytes);
 
 }  // namespace ddl::collectives

@@ -117,8 +117,10 @@ void clear_event(int event) noexcept {
 int poll_until(std::span<pollfd> waiting, Clock::time_point until) {
   return uninterrupted([&] {
     if (until == Clock::time_point::max()) return poll(waiting.data(), waiting.size(), -1);
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
-    return left <= 0 ? 0 : poll(waiting.data(), waiting.size(), static_cast<int>(left));
+    const auto left = std::max(until - Clock::now(), Clock::duration::zero());
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(left);
+    const timespec time{seconds.count(), std::chrono::nanoseconds(left - seconds).count()};
+    return ppoll(waiting.data(), waiting.size(), &time, nullptr);
   });
 }
 

@@ -16,15 +16,16 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
-#include <sstream>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "topology/json_fields.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -77,6 +78,27 @@ std::string machine_identity() {
 
 }  // namespace
 
+void describe(auto& fields, topology::MaybeConst<Interface> auto& interface) {
+  constexpr int most_prefix_bits = 128;
+  fields("name", interface.name, topology::NotEmpty());
+  fields.text(
+      "address", interface.address, std::identity(),
+      [](std::string_view text) {
+        std::optional<std::string> address(text);
+        if (bytes_of(*address).empty()) address.reset();
+        return address;
+      },
+      "an IPv4 or IPv6 address");
+  fields("prefix_bits", interface.prefix_bits, 0, most_prefix_bits);
+  fields("loopback", interface.loopback);
+}
+
+void describe(auto& fields, topology::MaybeConst<MachineInterfaces> auto& machine) {
+  constexpr std::size_t most_interfaces = 4096;
+  fields("identity", machine.identity, topology::NotEmpty());
+  fields("interfaces", machine.interfaces, most_interfaces);
+}
+
 MachineInterfaces local_interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
@@ -101,37 +123,17 @@ MachineInterfaces local_interfaces() {
   return result;
 }
 
-std::string to_text(const MachineInterfaces& machine) {
-  std::string text = machine.identity + '\n';
-  for (const Interface& interface : machine.interfaces) {
-    text += fmt::format("{} {} {} {}\n", interface.name, interface.address, interface.prefix_bits,
-                        interface.loopback ? 1 : 0);
-  }
-  return text;
-}
+std::string to_text(const MachineInterfaces& machine) { return topology::json_line(machine); }
 
 MachineInterfaces parse_interfaces(std::string_view text) {
-  std::istringstream lines{std::string(text)};
-  const auto refuse = [&] {
-    throw Error(
-        ErrorCode::corrupt_data,
-        fmt::format("a rank describes its network interfaces as '{}': expected its machine, then lines "
-                    "of name, address, prefix length and 0 or 1; do all ranks run the same version?",
-                    text));
-  };
-  MachineInterfaces machine;
-  if (!std::getline(lines, machine.identity) || machine.identity.empty()) refuse();
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line);
-    Interface interface;
-    int loopback = -1;
-    std::string rest;
-    words >> interface.name >> interface.address >> interface.prefix_bits >> loopback;
-    if (!words || words >> rest || loopback < 0 || loopback > 1) refuse();
+  constexpr std::string_view source = "a rank's network interfaces (do all ranks run the same version?)";
+  auto machine = topology::parsed_json<MachineInterfaces>(text, source);
+  for (const Interface& interface : machine.interfaces) {
     const auto most_bits = static_cast<int>(8 * bytes_of(interface.address).size());
-    if (most_bits == 0 || interface.prefix_bits < 0 || interface.prefix_bits > most_bits) refuse();
-    interface.loopback = loopback == 1;
-    machine.interfaces.push_back(std::move(interface));
+    if (interface.prefix_bits <= most_bits) continue;
+    throw Error(ErrorCode::corrupt_data,
+                fmt::format("{}: found a prefix of {} bits for the address {}, expected at most {}", source,
+                            interface.prefix_bits, interface.address, most_bits));
   }
   return machine;
 }

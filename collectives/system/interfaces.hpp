@@ -27,7 +27,7 @@ struct MachineInterfaces {
 /// IPv6 address that is not link-local. Throws `transport` if the system call fails.
 MachineInterfaces local_interfaces();
 
-/// Converts to and from lines of text. `parse_interfaces` throws `corrupt_data` for malformed text.
+/// Converts to and from JSON. `parse_interfaces` throws `corrupt_data` for malformed text.
 std::string to_text(const MachineInterfaces& machine);
 MachineInterfaces parse_interfaces(std::string_view text);
 

@@ -9,10 +9,12 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 #include <string_view>
 #include <type_traits>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ddl/data_type.hpp"
@@ -117,7 +119,11 @@ class EventRing {
  public:
   static constexpr std::size_t block_events = 1024;
 
-  explicit EventRing(std::size_t most);
+  /// One block more than `most` events need, because one is always being filled.
+  explicit EventRing(std::size_t most) : most_blocks_((most + block_events - 1) / block_events + 1) {
+    blocks_.push_back(std::make_unique_for_overwrite<Block>());
+    newest_ = blocks_.back().get();
+  }
 
   /// Only for the owning thread.
   void add(const Event& event) {
@@ -130,7 +136,15 @@ class EventRing {
     std::vector<Event> events;  ///< At least the newest `most`, oldest first.
     std::uint64_t dropped = 0;  ///< Number of older events.
   };
-  [[nodiscard]] Kept kept() const;
+  [[nodiscard]] Kept kept() const {
+    const std::lock_guard lock(mutex_);
+    Kept kept{.events = {}, .dropped = dropped_};
+    for (const std::unique_ptr<Block>& block : blocks_) {
+      const auto* const first = reinterpret_cast<const Event*>(block->memory.data());
+      kept.events.insert(kept.events.end(), first, first + block->used.load(std::memory_order_acquire));
+    }
+    return kept;
+  }
 
  private:
   struct Block {
@@ -138,7 +152,20 @@ class EventRing {
     alignas(Event) std::array<std::byte, block_events * sizeof(Event)> memory;
   };
 
-  void next_block();
+  /// Reuses the oldest block at the limit, or if there is no memory for another one.
+  void next_block() {
+    const std::lock_guard lock(mutex_);
+    std::unique_ptr<Block> next(blocks_.size() < most_blocks_ ? new (std::nothrow) Block : nullptr);
+    if (!next) {
+      next = std::move(blocks_.front());
+      blocks_.pop_front();
+      next->used.store(0, std::memory_order_relaxed);
+      dropped_ += block_events;
+    }
+    blocks_.push_back(std::move(next));
+    newest_ = blocks_.back().get();
+    used_ = 0;
+  }
 
   const std::size_t most_blocks_;
   std::size_t used_ = 0;  // events in the newest block

@@ -62,35 +62,41 @@ std::string ranks_in_words(const std::vector<int>& ranks) {
   return text;
 }
 
-/// Groups equal statements into a line each, with the ranks that they apply to, in order of first appearance.
-std::string grouped(const std::vector<std::pair<std::string, int>>& statements) {
-  std::vector<std::pair<std::string_view, std::vector<int>>> groups;
-  for (const auto& [statement, rank] : statements) {
-    auto group =
-        std::ranges::find(groups, std::string_view(statement), [](const auto& g) { return g.first; });
-    if (group == groups.end()) group = groups.insert(group, {statement, {}});
-    group->second.push_back(rank);
-  }
+/// A line for each statement, with the ranks that it applies to.
+std::string lines_of(const RankStatements& statements) {
   std::string text;
-  for (const auto& [statement, ranks] : groups) {
+  for (const auto& [statement, ranks] : grouped(statements)) {
     text += fmt::format("\n  {}: {}", ranks_in_words(ranks), statement);
   }
   return text;
 }
 
 std::string who_called_what(const ExitReport& report) {
-  std::vector<std::pair<std::string, int>> statements;
+  RankStatements statements;
   for (const RankReport& rank : report.ranks) {
     const std::string nothing = fmt::format("called nothing as #{}", report.failure.sequence);
     statements.emplace_back(rank.same ? "called " + rank.same->describe() : nothing, rank.rank);
   }
-  return grouped(statements);
+  return lines_of(statements);
 }
 
 }  // namespace
 
+std::vector<std::pair<std::string, std::vector<int>>> grouped(const RankStatements& statements) {
+  std::vector<std::pair<std::string, std::vector<int>>> groups;
+  for (const auto& [statement, rank] : statements) {
+    auto group = std::ranges::find(
+        groups, statement, [](const auto& g) -> auto& { return g.first; });
+    if (group == groups.end()) group = groups.insert(group, {statement, {}});
+    group->second.push_back(rank);
+  }
+  return groups;
+}
+
 void describe(auto& fields, topology::MaybeConst<FlightRecord> auto& record) {
-  fields("name", record.name);
+  fields.text(
+      "name", record.name, [](const CallName& name) { return std::string(name.view()); },
+      [](std::string_view text) { return std::optional<CallName>(text); }, "a name");
   fields("communicator", record.communicator);
   fields("sequence", record.sequence);
   fields("count", record.count);
@@ -168,7 +174,7 @@ std::string ExitReport::text() const {
       }
       continue;
     }
-    std::vector<std::pair<std::string, int>> statements;
+    RankStatements statements;
     for (const RankReport& rank : ranks) {
       if (rank.life != life) continue;
       const std::string calls = rank.inside ? "inside " + rank.inside->describe()
@@ -176,7 +182,7 @@ std::string ExitReport::text() const {
                                             : "outside of collectives";
       statements.emplace_back(fmt::format("{}{}{}", heading(life), calls, scope_of(rank)), rank.rank);
     }
-    text += grouped(statements);
+    text += lines_of(statements);
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/watch/flight_recorder.hpp"
@@ -53,6 +54,10 @@ struct RankReport {
 std::string_view to_string(RankReport::Life life) noexcept;
 /// "rank 3 (host a, pid 17)".
 std::string name_of(const RankReport& report);
+
+using RankStatements = std::vector<std::pair<std::string, int>>;
+/// The ranks of equal statements, in the order in which the statements first appear.
+std::vector<std::pair<std::string, std::vector<int>>> grouped(const RankStatements& statements);
 
 /// How far each rank had come when the job failed, and which rank failed.
 struct ExitReport {

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cstring>
-#include <string_view>
 #include <utility>
 
 namespace ddl::collectives {
@@ -26,7 +23,7 @@ std::uint64_t about(const CallId& call) noexcept {
          static_cast<std::uint64_t>(call.op) << op_shift;
 }
 
-bool has_op(std::string_view name) noexcept {
+bool has_op(const CallName& name) noexcept {
   return name == "all_reduce" || name == "reduce_scatter" || name == "reduce";
 }
 
@@ -37,8 +34,8 @@ const char* to_string(FlightRecord::State state) noexcept {
   return names[static_cast<std::size_t>(state)];
 }
 
-std::string FlightRecord::describe() const {
-  std::string text = fmt::format("{} #{}", name, sequence);
+std::string CallId::describe() const {
+  std::string text = fmt::format("{} #{}", name.view(), sequence);
   if (communicator >= first_on_devices) {
     text += " on devices";
     if (communicator > first_on_devices) text += fmt::format(" {}", communicator - first_on_devices);
@@ -66,18 +63,6 @@ std::string to_text(const std::vector<FlightRecord>& records) {
   return text;
 }
 
-FlightRecord record_of(const CallId& call) {
-  FlightRecord record;
-  record.name = call.name;
-  record.communicator = call.communicator;
-  record.sequence = call.sequence;
-  record.count = call.count;
-  record.type = call.type;
-  record.op = call.op;
-  record.root = call.root;
-  return record;
-}
-
 FlightRecorder::FlightRecorder(FlightTape* tape) : tape_(tape) {
   if (tape_ != nullptr) return;
   own_ = std::make_unique<FlightTape>();
@@ -95,8 +80,7 @@ std::uint64_t FlightRecorder::called(const CallId& call) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   const std::uint64_t number = 1 + tape_->last.fetch_add(1, relaxed);
   FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
-  std::array<std::uint64_t, 2> name{};
-  std::memcpy(name.data(), call.name, strnlen(call.name, sizeof name));
+  const CallName::Words name = call.name.words();
   slot.number.store(0, relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   slot.sequence.store(call.sequence, relaxed);
@@ -158,14 +142,12 @@ std::vector<FlightRecord> FlightRecorder::records_of(const FlightTape& tape) con
     const std::uint64_t bits = slot.about.load(relaxed);
     const std::uint64_t called = slot.called.load(relaxed);
     const std::uint64_t ended = slot.ended.load(relaxed);
-    const std::array<std::uint64_t, 2> name{slot.name[0].load(relaxed), slot.name[1].load(relaxed)};
     FlightRecord record;
+    record.name = CallName(CallName::Words{slot.name[0].load(relaxed), slot.name[1].load(relaxed)});
     record.sequence = slot.sequence.load(relaxed);
     record.count = slot.count.load(relaxed);
     std::atomic_thread_fence(std::memory_order_acquire);
     if (slot.number.load(relaxed) != number) continue;
-    const auto* const letters = reinterpret_cast<const char*>(name.data());
-    record.name.assign(letters, strnlen(letters, sizeof name));
     record.communicator = static_cast<std::uint16_t>(bits);
     record.root = static_cast<int>(bits >> root_shift & root_mask) - 1;
     record.type = static_cast<DataType>(bits >> type_shift & byte_mask);

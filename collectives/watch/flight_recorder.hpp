@@ -2,6 +2,7 @@
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "collectives/system/clock.hpp"
@@ -20,41 +22,54 @@ namespace ddl::collectives {
 /// Communicator numbers from here on are those of device communicators.
 inline constexpr std::uint16_t first_on_devices = 0x8000;
 
+/// A collective's name, as flight recorders store it: its first 16 characters.
+class CallName {
+ public:
+  using Words = std::array<std::uint64_t, 2>;
+
+  constexpr CallName() = default;
+  constexpr CallName(std::string_view text) { text.copy(letters_.data(), letters_.size()); }
+  constexpr CallName(const char* text) : CallName(std::string_view(text)) {}
+  explicit CallName(const Words& words) : letters_(std::bit_cast<std::array<char, sizeof words>>(words)) {}
+
+  [[nodiscard]] constexpr std::string_view view() const noexcept {
+    const std::string_view all(letters_.data(), letters_.size());
+    return all.substr(0, all.find('\0'));
+  }
+  [[nodiscard]] Words words() const noexcept { return std::bit_cast<Words>(letters_); }
+  friend bool operator==(const CallName&, const CallName&) = default;
+
+ private:
+  std::array<char, sizeof(Words)> letters_{};
+};
+
 /// A collective call as the user made it, for messages and records.
 struct CallId {
-  const char* name = "";  ///< A string with static lifetime ("all_reduce", ...).
+  CallName name;  ///< "all_reduce", ...
   std::uint16_t communicator = 0;
   std::uint64_t sequence = 0;  ///< Counts the communicator's calls, from 1.
   std::size_t count = 0;
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   int root = -1;  ///< -1 if the collective has no root.
+
+  /// "all_reduce #12 (sum of 262144 f32, 1048576 bytes)".
+  [[nodiscard]] std::string describe() const;
 };
 
-struct FlightRecord {
+struct FlightRecord : CallId {
   enum class State : std::uint8_t { called, begun, finished, failed };
 
-  std::string name;
-  std::uint16_t communicator = 0;
-  std::uint64_t sequence = 0;
-  std::uint64_t count = 0;
-  DataType type = DataType::u8;
-  ReduceOp op = ReduceOp::sum;
-  int root = -1;  ///< -1 if the collective has no root.
   State state = State::called;
   double called_ago = 0;  ///< In seconds.
   double ended_ago = 0;   ///< In seconds; 0 until the call has ended.
 
   [[nodiscard]] bool is_over() const noexcept { return state >= State::finished; }
-  /// "all_reduce #12 (sum of 262144 f32, 1048576 bytes)".
-  [[nodiscard]] std::string describe() const;
 };
 
 const char* to_string(FlightRecord::State state) noexcept;
 /// One line per record, oldest first: "12.3 s ago: all_reduce #7 (...), finished after 0.8 ms".
 std::string to_text(const std::vector<FlightRecord>& records);
-/// A record of a call in state `called`.
-FlightRecord record_of(const CallId& call);
 
 /// The memory of a flight recorder, initially zeros. The ranks of a host share it, so that peers can still
 /// read it when its rank has died.

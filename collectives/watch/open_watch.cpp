@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/system/bootstrap.hpp"
 #include "collectives/system/interfaces.hpp"
-#include "collectives/system/problems.hpp"
 #include "collectives/watch/socket_watch.hpp"
 #include "ddl/error.hpp"
 #include "topology/json_fields.hpp"

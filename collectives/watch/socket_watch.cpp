@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <iterator>
 #include <mutex>
@@ -45,8 +46,7 @@ Connection greet(const SocketWatch::Settings& settings) {
 }  // namespace
 
 struct SocketWatch::State {
-  State(const Settings& given, std::atomic<bool>& failed_flag)
-      : settings(given), connection(greet(settings)), wake(new_event()), failed(failed_flag) {
+  explicit State(const Settings& given) : settings(given), connection(greet(settings)), wake(new_event()) {
     own.host = hello.host;
   }
 
@@ -54,7 +54,7 @@ struct SocketWatch::State {
   const WatchHello& hello = settings.hello;
   Connection connection;
   FileDescriptor wake;
-  std::atomic<bool>& failed;
+  std::atomic<bool> failed = false;
   std::thread thread;
 
   mutable std::mutex mutex;  // protects everything below, and `connection`
@@ -211,7 +211,7 @@ struct SocketWatch::State {
   }
 };
 
-SocketWatch::SocketWatch(const Settings& settings) : state_(std::make_unique<State>(settings, failed_)) {
+SocketWatch::SocketWatch(const Settings& settings) : state_(std::make_unique<State>(settings)) {
   state_->thread = std::thread([this] { state_->run(); });
 }
 
@@ -243,6 +243,8 @@ void SocketWatch::detach() {
   state_->own.detach();
   state_->neighbours.clear();
 }
+
+bool SocketWatch::failed() const noexcept { return state_->failed.load(std::memory_order_acquire); }
 
 JobFailure SocketWatch::failure() const {
   const std::lock_guard lock(state_->mutex);

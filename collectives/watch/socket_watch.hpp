@@ -49,6 +49,7 @@ class SocketWatch final : public Watch {
 
   void attach(const FlightRecorder& recorder, std::function<void()> on_failure) override;
   void detach() override;
+  [[nodiscard]] bool failed() const noexcept override;
   [[nodiscard]] JobFailure failure() const override;
   void announce(const JobFailure& failure) override;
   void stopped(const std::string& waits_for) override;

@@ -1,6 +1,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <mutex>
 #include <optional>
@@ -26,21 +27,14 @@ struct Seat : WatchedRank {
 struct Board {
   std::mutex mutex;
   std::condition_variable changed;
+  std::atomic<bool> failed = false;
   std::optional<JobFailure> failure;
   std::vector<Seat> seats;
-  std::vector<std::atomic<bool>*> flags;  // each rank's `failed_`; null once its watch is gone
 };
 
 class ThreadWatch final : public Watch {
  public:
-  ThreadWatch(std::shared_ptr<Board> board, std::size_t rank) : board_(std::move(board)), rank_(rank) {
-    const std::lock_guard lock(board_->mutex);
-    board_->flags[rank_] = &failed_;
-  }
-  ~ThreadWatch() override {
-    const std::lock_guard lock(board_->mutex);
-    board_->flags[rank_] = nullptr;
-  }
+  ThreadWatch(std::shared_ptr<Board> board, std::size_t rank) : board_(std::move(board)), rank_(rank) {}
 
   void attach(const FlightRecorder& recorder, std::function<void()> on_failure) override {
     const std::lock_guard lock(board_->mutex);
@@ -53,6 +47,9 @@ class ThreadWatch final : public Watch {
     board_->changed.notify_all();
   }
 
+  [[nodiscard]] bool failed() const noexcept override {
+    return board_->failed.load(std::memory_order_acquire);
+  }
   [[nodiscard]] JobFailure failure() const override {
     const std::lock_guard lock(board_->mutex);
     return board_->failure.value_or(JobFailure{});
@@ -61,9 +58,9 @@ class ThreadWatch final : public Watch {
     const std::lock_guard lock(board_->mutex);
     if (board_->failure) return;
     board_->failure = failure;
-    for (std::size_t i = 0; i < board_->seats.size(); ++i) {
-      if (board_->flags[i] != nullptr) board_->flags[i]->store(true, std::memory_order_release);
-      if (board_->seats[i].on_failure) board_->seats[i].on_failure();
+    board_->failed.store(true, std::memory_order_release);
+    for (const Seat& each : board_->seats) {
+      if (each.on_failure) each.on_failure();
     }
   }
   void stopped(const std::string& waits_for) override {
@@ -117,7 +114,6 @@ RankReport WatchedRank::report(int rank, std::int64_t pid, const JobFailure& fai
 std::vector<std::shared_ptr<Watch>> thread_watches(const std::vector<std::string>& hosts) {
   const auto board = std::make_shared<Board>();
   for (const std::string& host : hosts) board->seats.push_back({{.host = host}});
-  board->flags.assign(hosts.size(), nullptr);
   std::vector<std::shared_ptr<Watch>> watches;
   for (std::size_t rank = 0; rank < hosts.size(); ++rank) {
     watches.push_back(std::make_shared<ThreadWatch>(board, rank));

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -34,7 +33,7 @@ class Watch {
   /// `on_failure` is not called after this.
   virtual void detach() = 0;
 
-  [[nodiscard]] bool failed() const noexcept { return failed_.load(std::memory_order_acquire); }
+  [[nodiscard]] virtual bool failed() const noexcept = 0;
   /// The first failure that this rank knows of. Call only if `failed`.
   [[nodiscard]] virtual JobFailure failure() const = 0;
   /// Tells all ranks of this rank's failure, unless the job has failed already.
@@ -51,9 +50,6 @@ class Watch {
   virtual std::string set_scope(std::string scope) = 0;
   /// A normal exit: the end of this rank is no failure afterwards.
   virtual void leave() noexcept = 0;
-
- protected:
-  std::atomic<bool> failed_ = false;
 };
 
 struct WatchedRank {

@@ -15,7 +15,7 @@ CallLog::~CallLog() { recorder_.remove_on_devices(communicator_); }
 
 CallId CallLog::begin(const DeviceCall& call) {
   const std::lock_guard lock(mutex_);
-  const CallId called{topology::to_string(call.collective).data(),
+  const CallId called{topology::to_string(call.collective),
                       communicator_,
                       ++sequence_,
                       call.count,

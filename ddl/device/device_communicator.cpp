@@ -253,7 +253,7 @@ void DeviceCommunicator::State::fail(const device::GroupFailure& found, const Ca
   if (failure) return;
   const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
                            : called.sequence == 0  ? "collectives on devices"
-                                                   : record_of(called).describe();
+                                                   : called.describe();
   executor->abort();
   const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
   failure = engine_of(context).give_up(error, called);

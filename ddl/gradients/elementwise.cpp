@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "collectives/kernels/wire.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "ddl/gradients/elementwise_kernels.hpp"
 
 namespace ddl::elementwise {

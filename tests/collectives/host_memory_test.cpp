@@ -15,12 +15,12 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <set>
 #include <thread>
 #include <vector>
 
 #include "collectives/memory/heap.hpp"
-#include "collectives/memory/mapping.hpp"
 #include "ddl/error.hpp"
 #include "support/thrown_error.hpp"
 
@@ -29,6 +29,8 @@ namespace {
 
 constexpr std::size_t mib = std::size_t{1} << 20;
 constexpr JobToken token{1, 2};
+
+using Block = std::shared_ptr<std::byte>;
 
 std::vector<FileDescriptor> new_events(int members) {
   std::vector<FileDescriptor> events;
@@ -77,10 +79,11 @@ int in_child(const std::function<bool()>& body) {
 TEST(HostMemory, AnAddressMeansTheSameToAll) {
   const Segment segment;
   const auto other = segment.open(2, 1);
-  auto* const mine = static_cast<std::byte*>(segment.memory->allocate(0, 1000));
-  auto* const theirs = static_cast<std::byte*>(other->allocate(1, 1000));
-  ASSERT_NE(mine, nullptr);
-  ASSERT_NE(theirs, nullptr);
+  const Block my_block = segment.memory->allocate(0, 1000);
+  const Block their_block = other->allocate(1, 1000);
+  ASSERT_TRUE(my_block && their_block);
+  std::byte* const mine = my_block.get();
+  std::byte* const theirs = their_block.get();
   mine[999] = std::byte{7};
   theirs[0] = std::byte{9};
   const auto mine_at = segment.memory->address_of(mine, 1000);
@@ -163,25 +166,22 @@ INSTANTIATE_TEST_SUITE_P(, Allocation, testing::Values(false, true),
 // Kernels would crash or be slow, blocks would overlap, and gradients would start with another tensor's
 // values.
 TEST_P(Allocation, BlocksAreAlignedZeroAndApart) {
-  std::vector<std::pair<std::byte*, std::size_t>> blocks;
+  std::vector<std::pair<Block, std::size_t>> blocks;
   const auto add = [&](std::size_t bytes) {
-    auto* const block = static_cast<std::byte*>(memory_->allocate(1, bytes));
+    const Block held = memory_->allocate(1, bytes);
+    std::byte* const block = held.get();
     ASSERT_NE(block, nullptr) << bytes;
     EXPECT_EQ(reinterpret_cast<std::uintptr_t>(block) % (bytes >= mib ? 2 * mib : 64), 0U) << bytes;
     EXPECT_TRUE(is_zero(block, bytes)) << bytes;
     EXPECT_TRUE(memory_->address_of(block, bytes));
     std::memset(block, 0xff, bytes);
-    blocks.emplace_back(block, bytes);
-  };
-  const auto remove = [&](std::size_t index) {
-    memory_->release(1, blocks[index].first);
-    blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>(index));
+    blocks.emplace_back(held, bytes);
   };
   unsigned draw = 1;
   for (int round = 0; round < 400; ++round) {
     draw = draw * 1664525U + 1013904223U;
     if (blocks.size() > 20 || (!blocks.empty() && (draw >> 24) % 3 == 0)) {
-      remove((draw >> 8) % blocks.size());
+      blocks.erase(blocks.begin() + static_cast<std::ptrdiff_t>((draw >> 8) % blocks.size()));
     } else {
       constexpr std::size_t sizes[] = {0, 1, 63, 64, 65, 4096, 100'000, mib - 1, mib, mib + 1, 3 * mib};
       add(sizes[(draw >> 16) % std::size(sizes)]);
@@ -189,15 +189,15 @@ TEST_P(Allocation, BlocksAreAlignedZeroAndApart) {
     auto sorted = blocks;
     std::sort(sorted.begin(), sorted.end());
     for (std::size_t i = 1; i < sorted.size(); ++i) {
-      ASSERT_LE(sorted[i - 1].first + std::max<std::size_t>(sorted[i - 1].second, 1), sorted[i].first);
+      const auto& [before, bytes] = sorted[i - 1];
+      ASSERT_LE(before.get() + std::max<std::size_t>(bytes, 1), sorted[i].first.get());
     }
   }
   for (const auto& [block, bytes] : blocks) {
-    EXPECT_TRUE(std::all_of(block, block + bytes, [](std::byte byte) { return byte == std::byte{0xff}; }))
-        << "another block's zeros";
+    EXPECT_TRUE(std::all_of(block.get(), block.get() + bytes, [](std::byte byte) {
+      return byte == std::byte{0xff};
+    })) << "another block's zeros";
   }
-  while (!blocks.empty()) remove(0);
-  memory_->release(1, nullptr);
 }
 
 // An impossible request would end the process, or get less memory than requested.
@@ -208,9 +208,7 @@ TEST_P(Allocation, WhatIsNotThereIsNull) {
   if (GetParam()) {
     EXPECT_EQ(memory_->allocate(1, memory_->heap_bytes() + 1), nullptr);
   }
-  void* const block = memory_->allocate(1, 64);
-  EXPECT_NE(block, nullptr);
-  memory_->release(1, block);
+  EXPECT_NE(memory_->allocate(1, 64), nullptr);
 }
 
 // Several threads allocate buckets, scratch memory and flags; they would get the same memory.
@@ -220,24 +218,23 @@ TEST_P(Allocation, ThreadsAllocateAtOnce) {
   for (unsigned number = 1; number <= 4; ++number) {
     threads.emplace_back([&, number] {
       unsigned draw = number;
-      std::vector<std::pair<unsigned char*, std::size_t>> blocks;
+      const auto own = static_cast<std::byte>(number);
+      std::vector<std::pair<Block, std::size_t>> blocks;
       for (int round = 0; round < 300; ++round) {
         draw = draw * 1664525U + 1013904223U;
         const std::size_t bytes = (draw >> 16) % 50 == 0 ? mib : 1 + (draw >> 16) % 5000;
-        auto* const block = static_cast<unsigned char*>(memory_->allocate(1, bytes));
-        if (block == nullptr || block[0] != 0 || block[bytes - 1] != 0) ++wrong;
-        if (block == nullptr) continue;
-        block[0] = static_cast<unsigned char>(number);
-        block[bytes - 1] = static_cast<unsigned char>(number);
+        const Block block = memory_->allocate(1, bytes);
+        if (!block || block.get()[0] != std::byte{} || block.get()[bytes - 1] != std::byte{}) ++wrong;
+        if (!block) continue;
+        block.get()[0] = own;
+        block.get()[bytes - 1] = own;
         blocks.emplace_back(block, bytes);
         if (blocks.size() > 10) {
-          const auto [data, size] = blocks[draw % blocks.size()];
-          if (data[0] != number || data[size - 1] != number) ++wrong;
-          memory_->release(1, data);
+          const auto& [data, size] = blocks[draw % blocks.size()];
+          if (data.get()[0] != own || data.get()[size - 1] != own) ++wrong;
           blocks.erase(blocks.begin() + draw % blocks.size());
         }
       }
-      for (const auto& block : blocks) memory_->release(1, block.first);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -249,25 +246,22 @@ TEST(HostMemory, AHeapCanBeUsedUpAndIsWholeAfterwards) {
   const Segment segment;
   HostMemory& memory = *segment.memory;
   const std::size_t most = memory.heap_bytes();
-  void* const whole = memory.allocate(0, most);
+  Block whole = memory.allocate(0, most);
   ASSERT_NE(whole, nullptr);
   EXPECT_EQ(memory.allocate(0, 1), nullptr);
-  memory.release(0, whole);
+  const std::byte* const start = whole.get();
+  whole.reset();
 
   const std::size_t piece = most / 16;
-  std::vector<void*> blocks;
-  while (void* const block = memory.allocate(0, piece)) blocks.push_back(block);
+  std::vector<Block> blocks;
+  while (const Block block = memory.allocate(0, piece)) blocks.push_back(block);
   EXPECT_EQ(blocks.size(), 16U);
   const auto other = segment.open(2, 1);
-  void* const theirs = other->allocate(1, most);
-  EXPECT_NE(theirs, nullptr) << "each member has its own";
-  other->release(1, theirs);
+  EXPECT_NE(other->allocate(1, most), nullptr) << "each member has its own";
   for (const std::size_t i : {0, 2, 4, 6, 8, 10, 12, 14, 15, 13, 11, 9, 7, 5, 3, 1}) {
-    memory.release(0, blocks[i]);
+    blocks[i].reset();
   }
-  void* const again = memory.allocate(0, most);
-  EXPECT_EQ(again, whole);
-  memory.release(0, again);
+  EXPECT_EQ(memory.allocate(0, most).get(), start);
 }
 
 // A buffer would start with the values of earlier, smaller or larger ones.
@@ -293,34 +287,30 @@ TEST(HostMemory, AFullHeapGivesOutZerosAgainInAnySize) {
 // Buffers would be slower to read, because they do not begin at a page.
 TEST(HostMemory, BlocksOfAPageAndMoreBeginWithOne) {
   const auto in_process = HostMemory::in_process(1);
-  std::vector<void*> blocks;
+  std::vector<Block> blocks;
   for (std::size_t bytes = 1; bytes < 2 * mib; bytes = bytes * 3 / 2 + 1) {
     blocks.push_back(in_process->allocate(0, bytes));
-    const auto address = reinterpret_cast<std::uintptr_t>(blocks.back());
+    const auto address = reinterpret_cast<std::uintptr_t>(blocks.back().get());
     EXPECT_EQ(address % Heap::alignment_of(bytes), 0U) << bytes;
   }
-  for (void* const block : blocks) in_process->release(0, block);
 
   const Segment segment;
   HostMemory& memory = *segment.memory;
-  const auto is_aligned = [](const void* block, std::size_t to) {
-    return reinterpret_cast<std::uintptr_t>(block) % to == 0;
+  const auto is_aligned = [](const Block& block, std::size_t to) {
+    return reinterpret_cast<std::uintptr_t>(block.get()) % to == 0;
   };
-  std::vector<void*> small, pages;
+  std::vector<Block> small, pages;
   for (int i = 0; i < 20; ++i) {
     small.push_back(memory.allocate(0, 1 + static_cast<std::size_t>(i)));
     pages.push_back(memory.allocate(0, Heap::page + static_cast<std::size_t>(i)));
     EXPECT_TRUE(is_aligned(small.back(), Heap::small_alignment));
     EXPECT_TRUE(is_aligned(pages.back(), Heap::page));
   }
-  EXPECT_LT(static_cast<std::byte*>(small.back()) - static_cast<std::byte*>(small.front()),
-            static_cast<std::ptrdiff_t>(Heap::page))
+  EXPECT_LT(small.back().get() - small.front().get(), static_cast<std::ptrdiff_t>(Heap::page))
       << "small ones fill what lies between";
-  for (void* const block : small) memory.release(0, block);
-  for (void* const block : pages) memory.release(0, block);
-  void* const whole = memory.allocate(0, memory.heap_bytes());
-  EXPECT_NE(whole, nullptr);
-  memory.release(0, whole);
+  small.clear();
+  pages.clear();
+  EXPECT_NE(memory.allocate(0, memory.heap_bytes()), nullptr);
 }
 
 // A trainer that frees its buckets would not return memory to the machine.
@@ -329,17 +319,17 @@ TEST(HostMemory, LargeBlocksGiveTheirPagesBack) {
   HostMemory& memory = *segment.memory;
   const std::size_t before = segment.used_bytes();
   EXPECT_LT(before, mib) << "memory that nobody has touched";
-  void* const block = memory.allocate(0, 8 * mib);
+  Block block = memory.allocate(0, 8 * mib);
   ASSERT_NE(block, nullptr);
   EXPECT_LT(segment.used_bytes(), before + mib) << "allocating takes up nothing yet";
-  std::memset(block, 1, 8 * mib);
+  std::byte* const start = block.get();
+  std::memset(start, 1, 8 * mib);
   EXPECT_GE(segment.used_bytes(), before + 8 * mib);
-  memory.release(0, block);
+  block.reset();
   EXPECT_EQ(segment.used_bytes(), before);
-  void* const again = memory.allocate(0, 8 * mib);
-  EXPECT_EQ(again, block);
-  EXPECT_TRUE(is_zero(again, 8 * mib));
-  memory.release(0, again);
+  block = memory.allocate(0, 8 * mib);
+  EXPECT_EQ(block.get(), start);
+  EXPECT_TRUE(is_zero(start, 8 * mib));
 }
 
 // A peer process would see nothing or only half of a message, or not wake up.
@@ -482,7 +472,8 @@ TEST(HostMemory, PartsDoNotOverlap) {
         add(memory->parcels(from, to), places * memory->parcel_bytes());
       }
     }
-    add(memory->allocate(0, memory->heap_bytes()), memory->heap_bytes());
+    const Block heap = memory->allocate(0, memory->heap_bytes());
+    add(heap.get(), memory->heap_bytes());
     std::sort(parts.begin(), parts.end());
     EXPECT_GE(parts.front().first, 32U) << "the header";
     for (std::size_t i = 1; i < parts.size(); ++i) {

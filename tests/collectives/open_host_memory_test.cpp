@@ -101,6 +101,7 @@ void expect_agreement(const std::vector<HostMemories>& results) {
 TEST(OpenHostMemory, RanksOfAHostShareMemoryAndOthersDoNot) {
   const topology::RankMap map({"a", "b", "a", "a", "c", "b"});
   const std::vector<HostMemories> results = open_all(map);
+  std::vector<std::shared_ptr<std::byte>> blocks;
   for (int rank = 0; rank < map.ranks(); ++rank) {
     const HostMemories& result = results[static_cast<std::size_t>(rank)];
     EXPECT_EQ(result.obstacles, std::vector<std::string>(3));
@@ -111,8 +112,9 @@ TEST(OpenHostMemory, RanksOfAHostShareMemoryAndOthersDoNot) {
     ASSERT_NE(result.own, nullptr);
     EXPECT_EQ(result.member, map.local_rank(rank));
     EXPECT_EQ(result.own->members(), static_cast<int>(map.ranks_of(map.host_of(rank)).size()));
-    auto* const block = static_cast<int*>(result.own->allocate(result.member, sizeof(int)));
-    ASSERT_NE(block, nullptr);
+    blocks.push_back(result.own->allocate(result.member, sizeof(int)));
+    ASSERT_NE(blocks.back(), nullptr);
+    auto* const block = reinterpret_cast<int*>(blocks.back().get());
     *block = 100 + rank;
     NoticeSlot& notice = *result.own->notices(result.member, 0);
     notice.address = *result.own->address_of(block, sizeof(int));

@@ -221,7 +221,7 @@ TEST(ExitReport, ComesBackFromAMessageAndNamesTheCulpritFirst) {
     each.life = rank == 1 ? RankReport::Life::dead : RankReport::Life::answers;
     report.ranks.push_back(each);
   }
-  FlightRecord record = record_of(call_of("all_reduce", 5));
+  FlightRecord record = FlightRecord{call_of("all_reduce", 5)};
   record.state = FlightRecord::State::begun;
   report.ranks[0].inside = report.ranks[0].same = record;
   report.ranks[0].waits_for = "rank 1";
@@ -248,7 +248,7 @@ TEST(ExitReport, SaysThatADeadlinePassedBecauseRanksDiffer) {
   for (int rank = 0; rank < 3; ++rank) {
     RankReport each;
     each.rank = rank;
-    each.same = record_of(call_of(rank == 2 ? "broadcast" : "all_reduce", 5));
+    each.same = FlightRecord{call_of(rank == 2 ? "broadcast" : "all_reduce", 5)};
     report.ranks.push_back(each);
   }
   find_differences(report);
@@ -266,7 +266,7 @@ TEST(ExitReport, OfCallsThatAreNotTheSameSaysNothing) {
   for (int rank = 0; rank < 2; ++rank) {
     RankReport each;
     each.rank = rank;
-    each.inside = each.same = record_of(call_of("all_reduce", rank == 0 ? 6 : 5));
+    each.inside = each.same = FlightRecord{call_of("all_reduce", rank == 0 ? 6 : 5)};
     report.ranks.push_back(each);
   }
   find_differences(report);
@@ -281,7 +281,7 @@ TEST(ExitReport, OfManyRanksIsShort) {
     RankReport each;
     each.rank = rank;
     each.life = RankReport::Life::answers;
-    if (rank != 17) each.inside = record_of(call_of("all_reduce", 5));
+    if (rank != 17) each.inside = FlightRecord{call_of("all_reduce", 5)};
     each.scope = rank == 0 ? "in root_only" : rank == 17 ? "" : "waits in root_only for rank 0";
     report.ranks.push_back(each);
   }

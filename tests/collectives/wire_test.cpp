@@ -1,8 +1,6 @@
 // Conversions of f32 to 16 bits. Otherwise sums of gradients that travel in 16 bits between hosts would be
 // wrong.
 
-#include "collectives/kernels/wire.hpp"
-
 #include <gtest/gtest.h>
 
 #include <bit>

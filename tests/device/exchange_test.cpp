@@ -1,5 +1,7 @@
 // The kernels of the exchange, run by threads of the host. Needs no device.
 
+#include "collectives/device/exchange.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,7 +10,6 @@
 #include <limits>
 #include <vector>
 
-#include "collectives/device/exchange_range.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "ddl/data_type.hpp"
 #include "device/host_blocks.hpp"

@@ -16,7 +16,6 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr std::size_t piece_bytes = std::size_t{1} << 30;  // MPI counts are int
 constexpr auto longest_goodbye = std::chrono::seconds(10);
 
 std::string text_of(int result) {
@@ -50,18 +49,18 @@ std::int64_t checked_largest_tag(MPI_Comm communicator) {
   return largest;
 }
 
-/// A datatype for a piece of a message and the call's fingerprint, which the receiver compares.
-MPI_Datatype bytes_and_fingerprint(std::byte* data, int bytes, std::uint32_t& fingerprint) {
-  const std::array<int, 2> lengths{bytes, static_cast<int>(sizeof fingerprint)};
+/// A datatype for a message and the call's fingerprint, which the receiver compares.
+MPI_Datatype bytes_and_fingerprint(std::byte* data, std::size_t bytes, std::uint32_t& fingerprint) {
+  const std::array<int, 2> lengths{static_cast<int>(bytes), static_cast<int>(sizeof fingerprint)};
   std::array<MPI_Aint, 2> places{};
   PMPI_Get_address(data, &places[0]);
   PMPI_Get_address(&fingerprint, &places[1]);
   const std::array<MPI_Datatype, 2> types{MPI_BYTE, MPI_BYTE};
-  MPI_Datatype piece = MPI_DATATYPE_NULL;
-  check_mpi(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &piece),
+  MPI_Datatype both = MPI_DATATYPE_NULL;
+  check_mpi(PMPI_Type_create_struct(2, lengths.data(), places.data(), types.data(), &both),
             "MPI_Type_create_struct");
-  check_mpi(PMPI_Type_commit(&piece), "MPI_Type_commit");
-  return piece;
+  check_mpi(PMPI_Type_commit(&both), "MPI_Type_commit");
+  return both;
 }
 
 struct Operation {
@@ -70,13 +69,12 @@ struct Operation {
   std::size_t bytes = 0;
   int peer = 0;
   bool receives = false;
-  int pieces = 0;                 // in flight
-  std::uint32_t fingerprint = 0;  // sent with each piece; a receive's: as it arrived
-  bool is_other = false;          // a receive that matched a message of another call
+  std::uint32_t fingerprint = 0;  // a receive's: as it arrived
   Operation* next_unused = nullptr;
 };
 
-/// Splits messages above 1 GiB into pieces. Each piece carries its call's fingerprint.
+/// Each message carries its call's fingerprint. Programs are cut into messages far below the 2 GiB that MPI's
+/// counts allow.
 class MpiNetwork final : public Network {
  public:
   explicit MpiNetwork(MPI_Comm communicator) : tags_(checked_largest_tag(communicator)) {
@@ -91,16 +89,16 @@ class MpiNetwork final : public Network {
   ~MpiNetwork() override {
     if (abandoned_) return;
     const auto until = Clock::now() + longest_goodbye;
-    const auto receives = [](const Piece& piece) { return piece.operation->receives; };
+    const auto receives = [](const Operation* operation) { return operation->receives; };
     try {
-      while (!std::ranges::all_of(pieces_, receives) && Clock::now() < until) {
+      while (!std::ranges::all_of(in_flight_, receives) && Clock::now() < until) {
         if (!progress()) std::this_thread::yield();
       }
     } catch (const Error&) {
       // The collective that needs these messages reports the error.
     }
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (!receives(pieces_[i])) continue;
+      if (!receives(in_flight_[i])) continue;
       PMPI_Cancel(&requests_[i]);
       PMPI_Wait(&requests_[i], MPI_STATUS_IGNORE);
     }
@@ -113,7 +111,7 @@ class MpiNetwork final : public Network {
 
   void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override {
     auto* const data = const_cast<std::byte*>(bytes.data());  // not written to
-    start({&transfer, tag, bytes.size(), peer, false, 0, tag.fingerprint}, data);
+    start({&transfer, tag, bytes.size(), peer, false, tag.fingerprint}, data);
   }
   void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override {
     start({&transfer, tag, bytes.size(), peer, true}, bytes.data());
@@ -153,17 +151,17 @@ class MpiNetwork final : public Network {
     if (over <= 0) return false;
     for (int i = 0; i < over; ++i) {
       const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-      end_piece(pieces_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])],
-                result == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS, status);
+      end(*in_flight_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])],
+          result == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS, status);
     }
     std::size_t kept = 0;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
       if (requests_[i] == MPI_REQUEST_NULL) continue;
       requests_[kept] = requests_[i];
-      pieces_[kept++] = pieces_[i];
+      in_flight_[kept++] = in_flight_[i];
     }
     requests_.resize(kept);
-    pieces_.resize(kept);
+    in_flight_.resize(kept);
     return true;
   }
 
@@ -173,16 +171,11 @@ class MpiNetwork final : public Network {
   void abandon() noexcept override {
     if (std::exchange(abandoned_, true)) return;
     for (std::size_t i = 0; i < requests_.size(); ++i) {
-      if (pieces_[i].operation->receives) PMPI_Cancel(&requests_[i]);
+      if (in_flight_[i]->receives) PMPI_Cancel(&requests_[i]);
     }
   }
 
  private:
-  struct Piece {
-    Operation* operation;
-    int bytes;
-  };
-
   [[nodiscard]] MPI_Comm communicator_of(const MpiTags::Place& place) const {
     return communicators_[static_cast<std::size_t>(place.copy)];
   }
@@ -211,32 +204,23 @@ class MpiNetwork final : public Network {
 
     const MpiTags::Place place = tags_.of(operation.tag);
     const MPI_Comm communicator = communicator_of(place);
-    std::size_t offset = 0;
-    do {
-      const auto length = static_cast<int>(std::min(operation.bytes - offset, piece_bytes));
-      MPI_Request request = MPI_REQUEST_NULL;
-      MPI_Datatype piece = bytes_and_fingerprint(data + offset, length, operation.fingerprint);
-      const int result =
-          operation.receives
-              ? PMPI_Irecv(MPI_BOTTOM, 1, piece, operation.peer, place.tag, communicator, &request)
-              : PMPI_Isend(MPI_BOTTOM, 1, piece, operation.peer, place.tag, communicator, &request);
-      PMPI_Type_free(&piece);  // takes effect once the message is complete
-      if (result != MPI_SUCCESS) {
-        if (operation.pieces == 0) {
-          operation.next_unused = std::exchange(unused_, &operation);
-          transfer.state = Transfer::State::idle;
-        }
-        check_mpi(result, wanted.receives ? "MPI_Irecv" : "MPI_Isend");
-      }
-      ++operation.pieces;
-      requests_.push_back(request);
-      pieces_.push_back({&operation, length});
-      offset += static_cast<std::size_t>(length);
-    } while (offset < operation.bytes);
+    MPI_Request request = MPI_REQUEST_NULL;
+    MPI_Datatype message = bytes_and_fingerprint(data, operation.bytes, operation.fingerprint);
+    const int result =
+        operation.receives
+            ? PMPI_Irecv(MPI_BOTTOM, 1, message, operation.peer, place.tag, communicator, &request)
+            : PMPI_Isend(MPI_BOTTOM, 1, message, operation.peer, place.tag, communicator, &request);
+    PMPI_Type_free(&message);  // takes effect once the message is complete
+    if (result != MPI_SUCCESS) {
+      recycle(operation);
+      transfer.state = Transfer::State::idle;
+      check_mpi(result, wanted.receives ? "MPI_Irecv" : "MPI_Isend");
+    }
+    requests_.push_back(request);
+    in_flight_.push_back(&operation);
   }
 
-  void end_piece(const Piece& piece, int result, const MPI_Status& status) {
-    Operation& operation = *piece.operation;
+  void end(Operation& operation, int result, const MPI_Status& status) {
     int error_class = MPI_SUCCESS;
     PMPI_Error_class(result, &error_class);
     if (result != MPI_SUCCESS && error_class != MPI_ERR_TRUNCATE) {
@@ -244,21 +228,18 @@ class MpiNetwork final : public Network {
     } else if (operation.receives) {
       int arrived = 0;
       PMPI_Get_count(&status, MPI_BYTE, &arrived);
-      const int expected = piece.bytes + static_cast<int>(sizeof operation.fingerprint);
-      if (result != MPI_SUCCESS || arrived != expected ||
-          operation.fingerprint != operation.tag.fingerprint) {
-        operation.is_other = true;
+      if (result != MPI_SUCCESS || operation.fingerprint != operation.tag.fingerprint ||
+          static_cast<std::size_t>(arrived) != operation.bytes + sizeof operation.fingerprint) {
+        others_.push_back(&operation);  // the transfer never completes
+        return;
       }
-    }
-    if (--operation.pieces > 0) return;
-    if (operation.is_other) {
-      others_.push_back(&operation);  // the transfer never completes
-      return;
     }
     if (operation.transfer->state != Transfer::State::failed)
       operation.transfer->state = Transfer::State::done;
-    operation.next_unused = std::exchange(unused_, &operation);
+    recycle(operation);
   }
+
+  void recycle(Operation& operation) noexcept { operation.next_unused = std::exchange(unused_, &operation); }
 
   void fail(Operation& operation, const std::string& why) {
     operation.transfer->state = Transfer::State::failed;
@@ -274,7 +255,7 @@ class MpiNetwork final : public Network {
   bool any_thread_ = false;
 
   std::vector<MPI_Request> requests_;
-  std::vector<Piece> pieces_;  // by index in requests_
+  std::vector<Operation*> in_flight_;  // by index in requests_
   std::vector<int> indices_;
   std::vector<MPI_Status> statuses_;
   std::deque<Operation> operations_;

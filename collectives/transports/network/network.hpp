@@ -31,7 +31,8 @@ struct Transfer {
 };
 
 /// Messages between ranks that share no memory. Nothing here blocks. Used by one thread at a time, which may
-/// be any thread unless `any_thread` is false. A receive must be exactly as long as its message. Messages
+/// be any thread unless `any_thread` is false. A receive must be exactly as long as its message, and both
+/// below 2 GiB. Messages
 /// with equal tags from one rank to another arrive in the order in which they were sent.
 class Network {
  public:

@@ -9,7 +9,7 @@
 #include "ddl/error.hpp"
 
 #ifdef DDL_HAVE_UCX
-#include "collectives/transports/network/open_ucx.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #endif
 
 namespace ddl::collectives {

@@ -1,15 +1,14 @@
-#include "collectives/transports/network/open_ucx.hpp"
-
 #include <fmt/format.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
 
+#include "collectives/system/bootstrap.hpp"
+#include "collectives/system/descriptors.hpp"
 #include "collectives/system/interfaces.hpp"
-#include "collectives/system/problems.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -32,9 +31,8 @@ void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const
   network.send(next, {}, greeting, sent);
   while (!(sent.over() && received.over()) && Clock::now() < until) {
     if (network.progress() || !network.arm()) continue;
-    constexpr int milliseconds = 100;
     pollfd readable{network.event_descriptor(), POLLIN, 0};
-    poll(&readable, 1, milliseconds);
+    poll_until({&readable, 1}, std::min(until, Clock::now() + std::chrono::milliseconds(100)));
   }
   if (sent.state == Transfer::State::done && received.state == Transfer::State::done) return;
   std::string why = network.failure();

@@ -1,7 +1,6 @@
 #include "collectives/transports/network/ucx_network.hpp"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
 
@@ -14,6 +13,7 @@
 #include <sstream>
 #include <utility>
 
+#include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/message_tags.hpp"
 #include "ddl/error.hpp"
 
@@ -383,9 +383,8 @@ struct UcxNetwork::State {
     bool over = false;
     while (!(over = is_over()) && Clock::now() < until) {
       if (ucp_worker_progress(worker) != 0 || ucp_worker_arm(worker) != UCS_OK) continue;
-      constexpr int milliseconds = 10;
       pollfd readable{event_descriptor, POLLIN, 0};
-      poll(&readable, 1, milliseconds);
+      poll_until({&readable, 1}, std::min(until, Clock::now() + std::chrono::milliseconds(10)));
     }
     return over;
   }
@@ -407,10 +406,15 @@ struct UcxNetwork::State {
       flushed = progress_until([&] { return ucp_request_check_status(flush) != UCS_INPROGRESS; }, until);
       ucp_request_free(flush);
     }
-    if (!flushed) shut_connections_down(event_descriptor);
+    close(flushed);
+  }
+
+  /// `in_order`: all data of open connections has left.
+  void close(bool in_order) noexcept {
+    if (!in_order) shut_connections_down(event_descriptor);
     for (Peer& peer : peers) {
       while (peer.operations != nullptr) forget(*peer.operations);
-      close_endpoint(peer, flushed && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
+      close_endpoint(peer, in_order && peer.link == Link::up ? 0 : UCP_EP_CLOSE_FLAG_FORCE);
     }
     drain();
     shut();
@@ -603,15 +607,7 @@ std::string UcxNetwork::failure() const {
 }
 
 void UcxNetwork::abandon() noexcept {
-  State& state = *state_;
-  if (state.worker == nullptr) return;
-  shut_connections_down(state.event_descriptor);
-  for (State::Peer& peer : state.peers) {
-    while (peer.operations != nullptr) state.forget(*peer.operations);
-    state.close_endpoint(peer, UCP_EP_CLOSE_FLAG_FORCE);
-  }
-  state.drain();
-  state.shut();
+  if (state_->worker != nullptr) state_->close(false);
 }
 
 }  // namespace ddl::collectives

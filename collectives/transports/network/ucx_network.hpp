@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/system/bootstrap.hpp"
 #include "collectives/transports/network/network.hpp"
 
 namespace ddl::collectives {
@@ -60,5 +61,14 @@ class UcxNetwork final : public Network {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Opens UCX over the interfaces and adapters that all hosts share, connects the ranks, and lets each rank
+/// send the next one a byte. Collective. If any rank fails, returns null on all ranks, with the same reason.
+std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason);
+
+/// Each rank sends `greeting` to the next rank and receives the previous rank's in `answer`, within 15 s.
+/// Collective. On failure, abandons the network and throws `transport`.
+void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const std::byte> greeting,
+                std::span<std::byte> answer);
 
 }  // namespace ddl::collectives

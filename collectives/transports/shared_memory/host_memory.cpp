@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -16,7 +15,6 @@
 #include <utility>
 
 #include "collectives/memory/heap.hpp"
-#include "collectives/memory/mapping.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -191,9 +189,7 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   // Most pairs use little of their rings, so huge pages would waste memory.
   madvise(start, layout.heaps, MADV_NOHUGEPAGE);
 
-  if (heap_bytes == 0) {
-    process_heap_ = std::make_unique<ProcessHeap>();
-  } else {
+  if (heap_bytes != 0) {
     base_ = reinterpret_cast<std::uintptr_t>(start);
     size_ = layout.end;
     heap_ = std::make_unique<Heap>(start + layout.heaps + static_cast<std::size_t>(index) * heap_bytes,
@@ -253,28 +249,19 @@ std::shared_ptr<HostMemory> HostMemory::open(int members, int index, const JobTo
       new HostMemory(members, index, std::move(mapping), heap_bytes, std::move(events)));
 }
 
-void* HostMemory::allocate(int index, std::size_t bytes) {
-  if (process_heap_) return process_heap_->allocate(bytes);
+std::shared_ptr<std::byte> HostMemory::allocate(int index, std::size_t bytes) {
+  if (!heap_) return process_memory(bytes);
   assert(index == index_);
-  return index == index_ ? heap_->allocate(bytes) : nullptr;
-}
-
-void HostMemory::release(int index, void* data) noexcept {
-  if (process_heap_) {
-    process_heap_->release(data);
-  } else {
-    assert(index == index_);
-    if (index == index_) heap_->release(data);
-  }
+  void* const data = index == index_ ? heap_->allocate(bytes) : nullptr;
+  if (data == nullptr) return nullptr;
+  return {static_cast<std::byte*>(data),
+          [self = shared_from_this()](std::byte* block) { self->heap_->release(block); }};
 }
 
 int HostMemory::event_descriptor(int index) const {
   std::atomic<int>& event = events_[static_cast<std::size_t>(index)];
   if (const int known = event.load(std::memory_order_acquire); known >= 0) return known;
-  FileDescriptor made(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!made.valid()) {
-    refuse("no eventfd for member {}: {} (ulimit -n)", index, std::strerror(errno));
-  }
+  FileDescriptor made = new_event();
   int expected = -1;
   if (event.compare_exchange_strong(expected, made.get(), std::memory_order_acq_rel)) return made.release();
   return expected;

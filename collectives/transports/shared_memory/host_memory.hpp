@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/memory/doorbell.hpp"
-#include "collectives/memory/mapping.hpp"
+#include "collectives/memory/heap.hpp"
 #include "collectives/system/bootstrap.hpp"
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/network.hpp"
@@ -21,7 +21,6 @@
 namespace ddl::collectives {
 
 class Heap;
-class ProcessHeap;
 
 /// An address that means the same to all members of a `HostMemory`.
 using SharedAddress = std::uint64_t;
@@ -80,7 +79,7 @@ struct alignas(128) MemberState {
 /// process is shared, and blocks come from the process's own memory.
 ///
 /// Functions are thread-safe where noted.
-class HostMemory {
+class HostMemory : public std::enable_shared_from_this<HostMemory> {
  public:
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
@@ -113,11 +112,9 @@ class HostMemory {
   }
 
   /// Returns `bytes` zeroed bytes of shared memory, aligned to 64, or to 2 MiB from 1 MiB on; null if there
-  /// is no room. Any thread of member `index`, which between processes must be this one.
-  [[nodiscard]] void* allocate(int index, std::size_t bytes);
-  /// Releases a block; the pages of blocks of 1 MiB or more go back to the system. Any thread of that member.
-  /// `data` may be null.
-  void release(int index, void* data) noexcept;
+  /// is no room. The block keeps this memory alive; pages of blocks of 1 MiB or more go back to the system
+  /// with it. Any thread of member `index`, which between processes must be this one.
+  [[nodiscard]] std::shared_ptr<std::byte> allocate(int index, std::size_t bytes);
   /// The most that each member can allocate.
   [[nodiscard]] std::size_t heap_bytes() const noexcept { return heap_bytes_; }
 
@@ -174,8 +171,7 @@ class HostMemory {
 
   std::size_t heap_bytes_;
   Mapping mapping_;
-  std::unique_ptr<Heap> heap_;                  // of member `index_`
-  std::unique_ptr<ProcessHeap> process_heap_;   // for all threads
+  std::unique_ptr<Heap> heap_;                  // of member `index_`; null between threads
   std::unique_ptr<std::atomic<int>[]> events_;  // by member; -1 until created
 };
 

@@ -5,8 +5,8 @@
 #include <iterator>
 #include <span>
 
+#include "collectives/system/bootstrap.hpp"
 #include "collectives/system/descriptors.hpp"
-#include "collectives/system/problems.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/error.hpp"
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "collectives/device/cuda_check.hpp"
-#include "collectives/device/exchange_range.hpp"
+#include "collectives/device/exchange.hpp"
 #include "collectives/device/kernels.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"

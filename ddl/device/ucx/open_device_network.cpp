@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "collectives/device/cuda_check.hpp"
-#include "collectives/transports/network/open_ucx.hpp"
+#include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 
