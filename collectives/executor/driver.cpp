@@ -19,6 +19,8 @@ namespace {
 constexpr std::size_t staging_blocks_per_slab = 8;
 constexpr std::size_t receiving_blocks_per_slab = 32;
 constexpr std::size_t parcels_per_slab = 64;
+/// How long a call waits before it is compared with those of the host's other ranks.
+constexpr std::chrono::seconds first_comparison{1};
 /// Longer messages in shared memory are read in place.
 constexpr std::size_t most_eager_bytes = 1024;
 
@@ -175,6 +177,8 @@ void Driver::set_up(OperationState& operation) {
   operation.started = Clock::now();
   operation.until =
       deadline == std::chrono::milliseconds::max() ? Clock::time_point::max() : operation.started + deadline;
+  const bool is_comparable = memory_ != nullptr && operation.call.record != 0;
+  operation.compare_at = is_comparable ? operation.started + first_comparison : Clock::time_point::max();
   operation.unfinished = program.runs();
   operation.missing.assign(program.missing().begin(), program.missing().end());
   operation.ready.clear();

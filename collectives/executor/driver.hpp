@@ -144,6 +144,7 @@ class Driver {
   void check_peers();
   void look_for_others(const OperationState& operation);
   void check_deadlines();
+  void compare_with_host(const OperationState& operation);
   [[nodiscard]] Clock::time_point next_deadline() const;
   void nap_until(Clock::time_point until, std::uint32_t ticket, Network* network);
 

@@ -81,6 +81,8 @@ struct OperationState {
   std::size_t element = 1;  ///< Size in bytes.
   Clock::time_point started;
   Clock::time_point until;
+  /// When to compare this call with those of the host's other ranks: after 1, 2, 4, ... seconds.
+  Clock::time_point compare_at;
 
   std::uint64_t begun = 0;  ///< In `Ticks`; set only if the run is recorded.
   PhaseTimes phase_times;   ///< Used only if the run is recorded.

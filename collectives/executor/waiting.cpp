@@ -215,17 +215,35 @@ void Driver::look_for_others(const OperationState& operation) {
   }
 }
 
+/// Compares a call with those that the awaited ranks of this host have recorded under its number. Messages of
+/// different calls may never meet, for instance while one rank still compares plans.
+void Driver::compare_with_host(const OperationState& operation) {
+  const CallId& mine = operation.call.id;
+  each_awaited(operation, [&](int rank, std::uint32_t, const char*) {
+    const auto member = std::ranges::find(settings_.members, rank);
+    if (member == settings_.members.end()) return;
+    const FlightTape& tape = memory_->tape(static_cast<int>(member - settings_.members.begin()));
+    for (const FlightRecord& record : recorder_.records_of(tape)) {
+      if (record.communicator != mine.communicator || record.sequence != mine.sequence) continue;
+      if (record.describe() != mine.describe()) throw_differs(operation.call, rank);
+    }
+  });
+}
+
 void Driver::check_deadlines() {
   const Clock::time_point now = Clock::now();
-  for (const OperationState* operation : operations_) {
+  for (OperationState* operation : operations_) {
     if (now >= operation->until) throw_timeout(*operation);
+    if (now < operation->compare_at) continue;
+    operation->compare_at = now + (now - operation->started);
+    compare_with_host(*operation);
   }
 }
 
 Clock::time_point Driver::next_deadline() const {
   Clock::time_point next = Clock::time_point::max();
   for (const OperationState* operation : operations_) {
-    next = std::min(next, operation->until);
+    next = std::min({next, operation->until, operation->compare_at});
     if (operation->flush_until) next = std::min(next, *operation->flush_until);
   }
   return next;
