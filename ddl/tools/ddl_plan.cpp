@@ -36,7 +36,8 @@ constexpr std::string_view help =
   ddl-plan --topology ac922:4 --bytes 64M --simulate
                                            run it on a virtual clock: time by phase, busiest links, critical path
   ddl-plan --topology ac922:4 --bytes 64M --svg plan.svg
-                                           draw it: machines, links coloured by utilisation, rings
+                                           draw it: machines, links coloured by utilisation, rings; Graphviz draws,
+                                           and FILE.dot gets the text that it draws
   ddl-plan --topology ac922:4 --bytes 64M --trace plan.trace.json
                                            every step, for https://ui.perfetto.dev or chrome://tracing
   ddl-plan --topology ac922:4 --bytes 64M --candidates all
@@ -236,7 +237,10 @@ int run(const std::vector<std::string>& words) {
   }
 
   if (arguments.save_file) write_text(*arguments.save_file, to_json(report.plan));
-  if (arguments.svg_file) write_text(*arguments.svg_file, plan_svg(planner, report));
+  if (arguments.svg_file) {
+    const std::string dot = plan_dot(planner, report);
+    write_text(*arguments.svg_file, arguments.svg_file->ends_with(".dot") ? dot : svg_of(dot));
+  }
   if (arguments.trace_file) {
     write_text(*arguments.trace_file,
                topology::chrome_trace(*report.schedule, *report.simulation, phases_of(report.plan)));
