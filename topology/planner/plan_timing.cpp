@@ -143,17 +143,6 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   phase.ranges_of_chunk = of_chunk / static_cast<double>(factors.size());
 }
 
-PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {
-  const std::size_t classes = profiler_.classes().classes();
-  std::vector<double> total(classes, 0);
-  for (const ProfiledPhase& phase : phases) {
-    const auto column = profiler_.classes().column(phase.profile->total_column);
-    for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
-  }
-  const auto busiest = std::ranges::max_element(total);
-  return {profiler_.classes().member_of(as_index(busiest - total.begin())), *busiest};
-}
-
 bool PlanTiming::along_hosts(const PlanShape& shape) const {
   if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
   if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;

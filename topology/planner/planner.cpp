@@ -363,25 +363,6 @@ Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;
 Planner& Planner::operator=(Planner&&) noexcept = default;
 
-std::string Planner::explain(const Plan& plan) {
-  State& state = *state_;
-  Plan timed = plan;
-  predict(timed);
-  std::string text = to_text(timed);
-  const auto phases = state.timing.phases(plan.collective, state.shape_of(plan));
-  if (phases.empty() || plan.bytes == 0) return text;
-  const auto [resource, us_per_byte] = state.timing.busiest_resource(phases);
-  const Link& link = state.topology->link(link_of(resource));
-  const auto name = [&](int node) { return state.topology->node(node).name; };
-  const bool is_back = resource % 2 != 0;
-  const double busy = us_per_byte * static_cast<double>(plan.bytes);
-  text += fmt::format("  busiest link: {} {} {} ({}, {} GB/s), {:.0f}% of the time\n",
-                      name(is_back ? link.to : link.from), link.duplex == Duplex::half ? "--" : "->",
-                      name(is_back ? link.from : link.to), to_string(link.kind), link.bandwidth,
-                      100 * busy / timed.predicted_us);
-  return text;
-}
-
 const Topology& Planner::topology() const noexcept { return *state_->topology; }
 const Placement& Planner::placement() const noexcept { return state_->placement; }
 const CostModel& Planner::cost() const noexcept { return state_->cost; }

@@ -69,10 +69,6 @@ class Planner {
   /// invalid plan or one for another number of ranks.
   void predict(Plan& plan);
 
-  /// The text of `to_text` for the plan as predicted here, and the link that limits it. Throws as `predict`
-  /// does.
-  std::string explain(const Plan& plan);
-
   /// The topology that this was made with.
   [[nodiscard]] const Topology& topology() const noexcept;
   /// The device of each rank.
