@@ -143,7 +143,7 @@ refuses 2 "--ranks: found '1', expected an integer from 2 to 1024" probe --ranks
 refuses 2 "check: found 1 argument, expected none" check here
 refuses 2 "--port: found '0', expected an integer from 1 to 65535" check --port 0
 refuses 2 "probe: found 1 argument, expected none" probe ac922
-refuses 2 "--device: found 'tpu', expected auto, cpu or gpu" show --device tpu
+refuses 2 "--device: found 'tpu', expected one of auto, cpu, gpu" show --device tpu
 refuses 2 "the nearest preset is 'ac922'" show --topology ac92:4
 refuses 2 "--host goes with" export ac922 --host
 refuses 2 "ac922:0" show --topology ac922:0
