@@ -10,7 +10,6 @@
 #include "ddl/tools/plan_arguments.hpp"
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/refuse.hpp"
@@ -171,7 +170,7 @@ std::string too_large(const Plan& plan, double transfers, double most_transfers)
 }
 
 /// Verifies and simulates if the user asks for it, or if an output uses the result and it is cheap.
-void examine(PlanReport& report, const Planner& planner, const PlanArguments& arguments) {
+void examine(PlanReport& report, Planner& planner, const PlanArguments& arguments) {
   const bool must_verify = arguments.has("--verify");
   const bool verify_if_cheap = arguments.has("--json");
   const bool simulate_if_possible = arguments.has("--explain") || arguments.has("--svg");
@@ -219,6 +218,7 @@ int run(const std::vector<std::string>& words) {
   report.simulation_conditions = arguments.simulation_conditions;
   report.plan =
       arguments.has("--plan") ? given_plan(arguments.line.value("--plan"), planner) : planner.choose(request);
+  report.transfers = planner.transfers(report.plan);
   examine(report, planner, arguments);
   const bool explains = arguments.has("--explain");
   if (explains) {

@@ -152,6 +152,13 @@ struct Planner::State {
     return use;
   }
 
+  /// The messages of all ranks for one of so many chunks.
+  static double messages_of(std::span<const ProfiledPhase> phases, int chunks) {
+    double messages = 0;
+    for (const ProfiledPhase& phase : phases) messages += phase.profile->messages * phase.messages(chunks);
+    return messages;
+  }
+
   /// The best of plans with similar predictions, by simulation as far as the limit on transfers allows.
   Timed try_out(const PlanRequest& request, const std::vector<PlanShape>& shapes,
                 const std::vector<std::vector<ProfiledPhase>>& phases, const std::vector<Timed>& near) {
@@ -165,10 +172,7 @@ struct Planner::State {
       if (timed.us > near.front().us * nearness) break;
       if (best && best_us <= timed.us / nearness) break;
       if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
-      double messages = 0;
-      for (const ProfiledPhase& phase : phases[timed.shape]) {
-        messages += phase.profile->messages * phase.messages(timed.chunks);
-      }
+      const double messages = messages_of(phases[timed.shape], timed.chunks);
       // Simulates as many chunks as the limit allows, and assumes the same relative error for all.
       int chunks = timed.chunks;
       while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
@@ -384,6 +388,11 @@ std::vector<Plan> Planner::candidates(const PlanRequest& request, std::size_t mo
 }
 
 bool Planner::executes(const Plan& plan) { return !state_->on_devices || state_->on_devices->include(plan); }
+
+double Planner::transfers(const Plan& plan) {
+  const auto phases = state_->timing.phases(plan.collective, state_->shape_of(plan));
+  return plan.chunks * State::messages_of(phases, plan.chunks);
+}
 
 void Planner::predict(Plan& plan) {
   State& state = *state_;
