@@ -33,7 +33,7 @@ using topology::Plan;
 
 constexpr std::size_t most_hosts = 8;
 constexpr std::size_t most_devices = 16;  // of a host
-constexpr std::size_t most_others = 64;   // of a host, and of the network
+constexpr std::size_t most_others = 40;   // of a host, and of the network
 constexpr std::size_t most_rows = 8;      // of a dimension
 constexpr std::size_t most_groups = 4096;
 constexpr std::size_t few_nodes = 14;  // of a host whose links all have labels
@@ -156,6 +156,9 @@ edge [fontname="Helvetica,Arial,sans-serif" fontsize=9 fontcolor="#4b5563"])",
     lines.emplace_back(
         "Below the hosts: a line joins ranks that work together, numbered in their order; a double line is a "
         "ring.");
+    if (const auto found = left_out_.find(-1); found != left_out_.end()) {
+      lines.push_back(count_text(found->second, "more network node") + " not drawn.");
+    }
     if (hosts_in_use_ > hosts_.size()) {
       lines.push_back(count_text(hosts_in_use_ - hosts_.size(), "more host") + " not drawn.");
     }
@@ -267,7 +270,8 @@ edge [fontname="Helvetica,Arial,sans-serif" fontsize=9 fontcolor="#4b5563"])",
     const bool is_beside = above == below && (above == Level::package || above == Level::device);
     // Leaves room for labels below the network, and for packages between NICs and PCIe switches.
     const bool is_long = above <= Level::network || (above == Level::nic && below == Level::bus_switch);
-    if (below == Level::device_switch) above_[column_of_.at(upper)] = fmt::format("n{}:l{}:s", lower, index);
+    if (above == Level::device && below == Level::device_switch)
+      above_[column_of_.at(upper)] = fmt::format("n{}:l{}:s", lower, index);
     line(R"({}n{}{} -- n{}{} [label=<{}> tooltip="{}" {} minlen={} weight={}]{})",
          is_beside ? "{rank=same " : "", upper, is_bar(upper) ? fmt::format(":l{}:s", index) : "", lower,
          is_bar(lower) ? fmt::format(":l{}:n", index) : "", has_label ? what + "<br/>" + busy : "",

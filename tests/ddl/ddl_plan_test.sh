@@ -290,7 +290,7 @@ refuses 1 "$work/missing.json" --topology ac922:4 --plan "$work/missing.json"
 head -c 100 "$work/plan.json" >"$work/cut.json"
 refuses 1 "$work/cut.json" --topology ac922:4 --plan "$work/cut.json"
 refuses 1 "found a plan for 16 ranks, expected one for 8" --topology ac922:2 --plan "$work/plan.json"
-refuses 1 "$work/no/such/folder/x.svg" "${reference[@]}" --svg "$work/no/such/folder/x.svg"
+refuses 1 "$work/no/such/folder" "${reference[@]}" --svg "$work/no/such/folder/x.svg"
 
 # Scaling: a row for each number of workers and each method.
 test_scaling() {
@@ -322,6 +322,6 @@ test_scaling() {
 }
 [ "$scaling" = none ] || test_scaling
 
-[ -z "$(find "$work" -name '*.tmp')" ] || fail "temporary files are left: $(ls "$work")"
+[ -z "$(find "$work" -name '*.tmp*')" ] || fail "temporary files are left: $(ls "$work")"
 [ "$failures" = 0 ] && echo "all passed"
 exit $((failures > 0))
