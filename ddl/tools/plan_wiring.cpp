@@ -10,27 +10,19 @@
 #include "topology/planner/plan_groups.hpp"
 
 namespace ddl::tools {
-namespace {
 
 using topology::LinkKind;
 using topology::Plan;
 
-/// Calls `visit` with every group of the dimension that exchanges data; with a root, its group comes first.
-void for_each_group(const Plan& plan, int dimension, int root, const topology::GroupVisitor& visit) {
+std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
   std::vector<topology::Algorithm> algorithms;
   for (const topology::PlanDimension& each : plan.dimensions) algorithms.push_back(each.algorithm);
   const auto root_position = static_cast<int>(std::ranges::find(plan.order, root) - plan.order.begin());
-  topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
-      .for_each(dimension, visit);
-}
-
-}  // namespace
-
-std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
   std::vector<std::vector<int>> groups;
-  for_each_group(plan, dimension, root, [&](const topology::ProfiledGroup& group) {
-    if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
-  });
+  topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
+      .for_each(dimension, [&](const topology::ProfiledGroup& group) {
+        if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
+      });
   return groups;
 }
 
