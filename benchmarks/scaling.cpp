@@ -16,7 +16,6 @@
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/nearest_name.hpp"
@@ -106,7 +105,7 @@ class Reductions {
     ddl::topology::PlanRequest request;
     request.bytes = bytes;
     Reduction result{planner_.choose(request), 0};
-    if (const double transfers = ddl::tools::transfers_of(result.plan); transfers > most_transfers) {
+    if (const double transfers = planner_.transfers(result.plan); transfers > most_transfers) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
                        fmt::format("{} workers: found a schedule of about {:.2g} transfers, expected at most "
                                    "{:.2g}; give fewer workers, or smaller --buckets",

@@ -88,7 +88,7 @@ set(tools_depends "")
 if(EXISTS ${PROJECT_SOURCE_DIR}/ddl/launcher/ddlrun)
   set(tools_depends python3)
 endif()
-ddl_add_package(ddl_tools NAME ddl-tools SECTION utils SHLIBDEPS DEPENDS ${tools_depends} RECOMMENDS ${mpirun}
+ddl_add_package(ddl_tools NAME ddl-tools SECTION utils SHLIBDEPS DEPENDS ${tools_depends} RECOMMENDS graphviz ${mpirun}
   SUMMARY "topology-aware data-parallel communication (tools)"
   DETAILS "ddl-topo shows how hosts and devices are wired and measures it. ddl-plan says how
 a collective would be done on a machine, why, and how long it would take.")

@@ -1,6 +1,7 @@
 #include "ddl/tools/command_line.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <boost/program_options.hpp>
@@ -98,6 +99,12 @@ void CommandLine::refuse(std::string_view flag, std::string_view found, std::str
   throw UsageError(fmt::format("{}: found '{}', expected {}", flag, found, expected));
 }
 
+void CommandLine::refuse_choice(std::string_view flag, std::string_view found,
+                                const std::vector<std::string_view>& names) {
+  refuse(flag, found,
+         fmt::format("one of {}; the nearest is {}", fmt::join(names, ", "), nearest_name(found, names)));
+}
+
 CommandLine parse_command_line(std::span<const std::string> arguments, std::span<const Flag> flags) {
   CommandLine result;
   std::string* optional = nullptr;  // takes the next word, for a flag with an optional value
@@ -139,26 +146,7 @@ CommandLine parse_flags(std::span<const std::string> arguments, std::span<const 
 }
 
 int main_of(std::string_view name, std::string_view help, int count, char** arguments,
-            const std::function<int(const std::vector<std::string>&)>& run) {
-  const std::vector<std::string> words(arguments + std::min(count, 1), arguments + count);
-  if (std::ranges::any_of(words, [](const std::string& word) { return word == "--help" || word == "-h"; })) {
-    fmt::print("{}", help);
-    return 0;
-  }
-  try {
-    return run(words);
-  } catch (const Error& error) {
-    const bool is_usage = error.code() == ErrorCode::invalid_argument;
-    fmt::print(stderr, "{}: {}{}\n", name, error.what(), is_usage ? "; --help says more" : "");
-    return is_usage ? 2 : 1;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
-    return 1;
-  }
-}
-
-int tool_main_of(std::string_view name, std::string_view help, int count, char** arguments,
-                 const std::function<int(const std::vector<std::string>&)>& run) {
+            const std::function<int(const std::vector<std::string>&)>& run, Failures failures) {
   const std::vector<std::string> words(arguments + std::min(count, 1), arguments + count);
   const bool asks_for_help =
       (!words.empty() && words.front() == "help") ||
@@ -167,9 +155,13 @@ int tool_main_of(std::string_view name, std::string_view help, int count, char**
     if (!asks_for_help) return run(words);
     write_text("-", std::string(help));
     return 0;
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "{0}: {1}\n{0} --help shows how it is used.\n", name, error.what());
-    return 2;
+  } catch (const Error& error) {
+    const bool is_usage =
+        dynamic_cast<const UsageError*>(&error) != nullptr ||
+        (failures == Failures::invalid_arguments && error.code() == ErrorCode::invalid_argument);
+    fmt::print(stderr, "{}: {}\n", name, error.what());
+    if (is_usage) fmt::print(stderr, "{} --help shows how it is used.\n", name);
+    return is_usage ? 2 : 1;
   } catch (const std::exception& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
     return 1;

@@ -58,18 +58,20 @@ struct CommandLine {
   template <typename Value>
   void read(std::string_view flag, Value& to,
             const std::vector<std::pair<std::string_view, Value>>& choices) const {
-    std::string names;
+    std::vector<std::string_view> names;
     for (const auto& [name, choice] : choices) {
       if (has(flag) && value(flag) == name) return static_cast<void>(to = choice);
-      names += (names.empty() ? "" : ", ") + std::string(name);
+      names.push_back(name);
     }
-    if (has(flag)) refuse(flag, value(flag), "one of " + names);
+    if (has(flag)) refuse_choice(flag, value(flag), names);
   }
 
  private:
   static std::uint64_t whole_number(std::string_view flag, std::string_view text, std::uint64_t least,
                                     std::uint64_t most);
   [[noreturn]] static void refuse(std::string_view flag, std::string_view found, std::string_view expected);
+  [[noreturn]] static void refuse_choice(std::string_view flag, std::string_view found,
+                                         const std::vector<std::string_view>& names);
 };
 
 /// Parses "--flag value", "--flag=value" and words in any order; after "--" all arguments are words. Throws
@@ -78,14 +80,15 @@ CommandLine parse_command_line(std::span<const std::string> arguments, std::span
 /// As parse_command_line, for a program that takes no words.
 CommandLine parse_flags(std::span<const std::string> arguments, std::span<const Flag> flags);
 
-/// `main` of a program: prints `help` for --help or -h, otherwise calls `run` with the arguments. Prints
-/// exceptions of `run` to standard error; the exit status is 2 for `invalid_argument` and 1 for others.
-int main_of(std::string_view name, std::string_view help, int count, char** arguments,
-            const std::function<int(const std::vector<std::string>&)>& run);
+/// Which errors of a program are errors in its command line.
+enum class Failures { usage_errors, invalid_arguments };
 
-/// As main_of, for a tool, which also has the command `help`: the exit status is 2 only for UsageError.
-int tool_main_of(std::string_view name, std::string_view help, int count, char** arguments,
-                 const std::function<int(const std::vector<std::string>&)>& run);
+/// `main` of a program: prints `help` for --help, -h or the command `help`, otherwise calls `run` with the
+/// arguments. Prints exceptions of `run` to standard error; the exit status is 2 for errors in the command
+/// line, as `failures` says, and 1 for others.
+int main_of(std::string_view name, std::string_view help, int count, char** arguments,
+            const std::function<int(const std::vector<std::string>&)>& run,
+            Failures failures = Failures::invalid_arguments);
 
 /// Calls `action`, and turns its errors into a UsageError that begins with `flag`.
 template <typename Action>

@@ -10,7 +10,6 @@
 #include "ddl/tools/plan_arguments.hpp"
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/refuse.hpp"
@@ -36,7 +35,8 @@ constexpr std::string_view help =
   ddl-plan --topology ac922:4 --bytes 64M --simulate
                                            run it on a virtual clock: time by phase, busiest links, critical path
   ddl-plan --topology ac922:4 --bytes 64M --svg plan.svg
-                                           draw it: machines, links coloured by utilisation, rings
+                                           draw it: machines, links coloured by utilisation, rings; Graphviz draws,
+                                           and FILE.dot gets the text that it draws
   ddl-plan --topology ac922:4 --bytes 64M --trace plan.trace.json
                                            every step, for https://ui.perfetto.dev or chrome://tracing
   ddl-plan --topology ac922:4 --bytes 64M --candidates all
@@ -96,8 +96,8 @@ constexpr double bytes_per_transfer = 150;  // memory of the verifier or the sim
 
 Topology topology_of(const PlanArguments& arguments, std::vector<std::string>& notes) {
   const Topology topology =
-      arguments.topology_source
-          ? named_topology(*arguments.topology_source, Placement{})
+      arguments.has("--topology")
+          ? named_topology(arguments.line.value("--topology"), Placement{})
           : this_machine(Placement{arguments.ranks.value_or(0), arguments.device}, notes);
   return arguments.carriers ? topology.with_carriers(*arguments.carriers) : topology;
 }
@@ -170,22 +170,23 @@ std::string too_large(const Plan& plan, double transfers, double most_transfers)
 }
 
 /// Verifies and simulates if the user asks for it, or if an output uses the result and it is cheap.
-void examine(PlanReport& report, const Planner& planner, const PlanArguments& arguments) {
-  const bool verify_if_cheap = arguments.json;
-  const bool simulate_if_possible = arguments.explain || arguments.svg_file.has_value();
-  const bool must_simulate = arguments.simulate || arguments.trace_file.has_value();
-  if (!arguments.verify && !verify_if_cheap && !simulate_if_possible && !must_simulate) return;
+void examine(PlanReport& report, Planner& planner, const PlanArguments& arguments) {
+  const bool must_verify = arguments.has("--verify");
+  const bool verify_if_cheap = arguments.has("--json");
+  const bool simulate_if_possible = arguments.has("--explain") || arguments.has("--svg");
+  const bool must_simulate = arguments.has("--simulate") || arguments.has("--trace");
+  if (!must_verify && !verify_if_cheap && !simulate_if_possible && !must_simulate) return;
   const double transfers = transfers_to_run(report.plan, planner);
   const bool is_cheap = transfers <= most_transfers_unasked;
   const std::string problem = too_large(report.plan, transfers, arguments.most_transfers);
-  if (!problem.empty() && (arguments.verify || must_simulate)) {
-    const char* flag = arguments.verify ? "--verify" : arguments.simulate ? "--simulate" : "--trace";
+  if (!problem.empty() && (must_verify || must_simulate)) {
+    const char* flag = must_verify ? "--verify" : arguments.has("--simulate") ? "--simulate" : "--trace";
     topology::refuse("{}: {}", flag, problem);
   }
   report.not_simulated = problem;
-  const bool verifies = arguments.verify || (verify_if_cheap && is_cheap);
+  const bool verifies = must_verify || (verify_if_cheap && is_cheap);
   const bool simulates =
-      must_simulate || (simulate_if_possible && problem.empty()) || (arguments.json && is_cheap);
+      must_simulate || (simulate_if_possible && problem.empty()) || (verify_if_cheap && is_cheap);
   if (!verifies && !simulates) return;
   const std::size_t element_bytes = size_of(report.plan.type);
   report.schedule = topology::schedule_to_run(report.plan, topology::elements_of(report.plan), report.root,
@@ -194,7 +195,7 @@ void examine(PlanReport& report, const Planner& planner, const PlanArguments& ar
   if (!simulates) return;
   topology::SimulationOptions options = arguments.simulation;
   options.element_bytes = element_bytes;
-  options.keep_events = arguments.trace_file.has_value();
+  options.keep_events = arguments.has("--trace");
   report.simulation = topology::simulate(planner.topology(), planner.placement(), *report.schedule, options);
 }
 
@@ -215,9 +216,12 @@ int run(const std::vector<std::string>& words) {
   report.placement_name = arguments.round_robin ? "round-robin" : "by host";
   report.root = arguments.root;
   report.simulation_conditions = arguments.simulation_conditions;
-  report.plan = arguments.plan_file ? given_plan(*arguments.plan_file, planner) : planner.choose(request);
+  report.plan =
+      arguments.has("--plan") ? given_plan(arguments.line.value("--plan"), planner) : planner.choose(request);
+  report.transfers = planner.transfers(report.plan);
   examine(report, planner, arguments);
-  if (arguments.explain) {
+  const bool explains = arguments.has("--explain");
+  if (explains) {
     request.collective = report.plan.collective;
     request.bytes = report.plan.bytes;
     request.type = report.plan.type;
@@ -225,7 +229,7 @@ int run(const std::vector<std::string>& words) {
     rate(report.alternatives, planner, report.root, arguments.simulation, most_transfers_unasked,
          arguments.most_transfers / 4);
   }
-  if (arguments.lists_candidates) {
+  if (arguments.has("--candidates")) {
     for (Plan& plan : planner.candidates(request)) {
       ++report.candidates_in_all;
       if (report.candidates.size() < arguments.candidates)
@@ -235,20 +239,24 @@ int run(const std::vector<std::string>& words) {
          arguments.most_transfers / 2);
   }
 
-  if (arguments.save_file) write_text(*arguments.save_file, to_json(report.plan));
-  if (arguments.svg_file) write_text(*arguments.svg_file, plan_svg(planner, report));
-  if (arguments.trace_file) {
-    write_text(*arguments.trace_file,
+  const auto file = [&](std::string_view flag) { return arguments.line.value(flag); };
+  if (arguments.has("--save")) write_text(file("--save"), to_json(report.plan));
+  if (arguments.has("--svg")) {
+    const std::string dot = plan_dot(planner, report);
+    write_text(file("--svg"), file("--svg").ends_with(".dot") ? dot : svg_of(dot));
+  }
+  if (arguments.has("--trace")) {
+    write_text(file("--trace"),
                topology::chrome_trace(*report.schedule, *report.simulation, phases_of(report.plan)));
   }
-  if (arguments.json) {
-    write_text("-", report_json(planner, report, arguments.explain));
+  if (arguments.has("--json")) {
+    write_text("-", report_json(planner, report, explains));
   } else if (!arguments.standard_output_is_taken()) {
     std::string text = plan_text(planner, report);
-    if (arguments.explain) text += explanation_text(planner, report);
+    if (explains) text += explanation_text(planner, report);
     if (report.verdict) text += verdict_text(*report.verdict);
-    if (arguments.simulate) text += simulation_text(planner, report);
-    if (arguments.lists_candidates) text += candidates_text(report);
+    if (arguments.has("--simulate")) text += simulation_text(planner, report);
+    if (arguments.has("--candidates")) text += candidates_text(report);
     write_text("-", text);
   }
   if (!report.verdict || report.verdict->ok) return 0;
@@ -260,5 +268,6 @@ int run(const std::vector<std::string>& words) {
 }  // namespace ddl::tools
 
 int main(int argc, char** argv) {
-  return ddl::tools::tool_main_of("ddl-plan", ddl::tools::help, argc, argv, ddl::tools::run);
+  return ddl::tools::main_of("ddl-plan", ddl::tools::help, argc, argv, ddl::tools::run,
+                             ddl::tools::Failures::usage_errors);
 }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "ddl/error.hpp"
+#include "ddl/options.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
@@ -72,10 +73,7 @@ The exit status is 0, 2 if the command line is wrong, and 1 if another error occ
 Placement placement_of(const CommandLine& line) {
   Placement placement;
   placement.ranks = line.integer("--ranks", 0, 1, 65'536);
-  placement.device = line.value("--device", "auto");
-  if (placement.device != "auto" && placement.device != "cpu" && placement.device != "gpu") {
-    throw UsageError(fmt::format("--device: found '{}', expected auto, cpu or gpu", placement.device));
-  }
+  line.read("--device", placement.device, {{"auto", "auto"}, {"cpu", "cpu"}, {"gpu", "gpu"}});
   return placement;
 }
 
@@ -145,6 +143,50 @@ void check(const CommandLine& line) {
   write_text("-", host_check_json(line.value("--program"), line.integer("--port", 0, 1, 65'535)));
 }
 
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string given_by(const OptionSetting& setting) {
+  if (setting.word.empty()) return setting.variable;
+  if (setting.variable.empty()) return fmt::format("DDL_OPTIONS=\"{} ...\"", setting.word);
+  return fmt::format("{} or DDL_OPTIONS=\"{} ...\"", setting.variable, setting.word);
+}
+
+std::string option_list_text() {
+  const std::vector<OptionSetting> settings = option_settings();
+  std::size_t widest_name = 0;
+  std::size_t widest_value = 0;
+  for (const OptionSetting& setting : settings) {
+    widest_name = std::max(widest_name, setting.name.size());
+    widest_value = std::max(widest_value, setting.value.size());
+  }
+  std::string text =
+      "Later sources override earlier ones: defaults, the file of DDL_OPTIONS_FILE (name = value), "
+      "variables, "
+      "DDL_OPTIONS, a program's flags.\n\n";
+  for (const OptionSetting& setting : settings) {
+    text += fmt::format("{:<{}}  {:<{}}  from {}\n", setting.name, widest_name, or_dash(setting.value),
+                        widest_value, setting.origin);
+    text += fmt::format("  {}\n  by {}: {}; default {}\n", setting.help, given_by(setting), setting.expected,
+                        or_dash(setting.default_value));
+  }
+  return text;
+}
+
+std::string option_list_json() {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const OptionSetting& setting : option_settings()) {
+    list.push_back({{"name", setting.name},
+                    {"value", setting.value},
+                    {"default", setting.default_value},
+                    {"origin", setting.origin},
+                    {"variable", setting.variable},
+                    {"word", setting.word},
+                    {"expected", setting.expected},
+                    {"help", setting.help}});
+  }
+  return list.dump(2) + "\n";
+}
+
 void list_options(const CommandLine& line) {
   write_text("-", line.has("--json") ? option_list_json() : option_list_text());
 }
@@ -199,5 +241,6 @@ int run(const std::vector<std::string>& arguments) {
 }  // namespace ddl::tools
 
 int main(int argc, char** argv) {
-  return ddl::tools::tool_main_of("ddl-topo", ddl::tools::help, argc, argv, ddl::tools::run);
+  return ddl::tools::main_of("ddl-topo", ddl::tools::help, argc, argv, ddl::tools::run,
+                             ddl::tools::Failures::usage_errors);
 }

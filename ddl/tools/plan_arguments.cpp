@@ -1,7 +1,6 @@
 #include "ddl/tools/plan_arguments.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -9,7 +8,6 @@
 
 #include "ddl/error.hpp"
 #include "ddl/tools/command_line.hpp"
-#include "topology/nearest_name.hpp"
 #include "topology/parse_whole.hpp"
 
 namespace ddl::tools {
@@ -45,31 +43,17 @@ constexpr std::array flags = {Flag{"--topology", true},
                               Flag{"--json"}};
 
 constexpr int most_ranks = 1 << 24;
+constexpr std::array<std::string_view, 3> output_flags = {"--trace", "--svg", "--save"};
 
-/// The flag's value, which must be one of `names`; the first of these if the flag is not given.
-std::string one_of(const CommandLine& line, std::string_view flag,
-                   const std::vector<std::string_view>& names) {
-  const std::string text = line.value(flag, names.front());
-  if (std::ranges::find(names, text) == names.end()) {
-    throw UsageError(fmt::format("{}: found '{}', expected one of {}; the nearest is {}", flag, text,
-                                 fmt::join(names, ", "), nearest_name(text, names)));
-  }
-  return text;
-}
-
-std::optional<std::string> optional_value(const CommandLine& line, std::string_view flag) {
-  if (!line.has(flag)) return std::nullopt;
-  if (line.value(flag).empty()) throw UsageError(fmt::format("{}: found nothing, expected a file", flag));
-  return line.value(flag);
-}
-
-/// As one_of, for enumerators by their names.
+/// Reads an enumerator by its name.
 template <typename Enum>
-Enum named_one(const CommandLine& line, std::string_view flag, std::span<const Enum> all) {
-  std::vector<std::string_view> names;
-  for (const Enum value : all) names.push_back(to_string(value));
-  const std::string text = one_of(line, flag, names);
-  return all[topology::as_index(std::ranges::find(names, text) - names.begin())];
+void read(const CommandLine& line, std::string_view flag, auto& to, std::span<const Enum> all) {
+  std::vector<std::pair<std::string_view, Enum>> choices;
+  for (const Enum value : all) choices.emplace_back(to_string(value), value);
+  if (!line.has(flag)) return;
+  Enum chosen = all.front();
+  line.read(flag, chosen, choices);
+  to = chosen;
 }
 
 std::uint64_t parse_seed(const std::string& text) {
@@ -114,25 +98,23 @@ void refuse_together(const CommandLine& line, std::string_view flag,
 }  // namespace
 
 bool PlanArguments::standard_output_is_taken() const {
-  return trace_file == "-" || svg_file == "-" || save_file == "-";
+  return std::ranges::any_of(output_flags, [&](std::string_view flag) { return line.value(flag) == "-"; });
 }
 
 PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
-  const CommandLine line = parse_flags(arguments, flags);
+  PlanArguments result;
+  const CommandLine& line = result.line = parse_flags(arguments, flags);
   refuse_together(line, "--plan",
                   {"--mode", "--chunks", "--type", "--wire", "--collective", "--bytes", "--no-nccl"},
                   "the plan file gives it");
   refuse_together(line, "--plan", {"--candidates"}, "a given plan is not chosen");
   refuse_together(line, "--topology", {"--device"}, "it says where ranks are on this machine");
 
-  PlanArguments result;
-  if (line.has("--topology")) {
-    result.topology_source = line.value("--topology");
-    result.topology = result.topology_source == "-" ? "standard input" : *result.topology_source;
-  }
-  result.device = one_of(line, "--device", {"auto", "cpu", "gpu"});
+  const std::string source = line.value("--topology", result.topology);
+  result.topology = source == "-" ? "standard input" : source;
+  line.read("--device", result.device, {{"auto", "auto"}, {"cpu", "cpu"}, {"gpu", "gpu"}});
   if (line.has("--ranks")) result.ranks = line.integer("--ranks", 0, 1, most_ranks);
-  result.round_robin = one_of(line, "--placement", {"by-host", "round-robin"}) == "round-robin";
+  line.read("--placement", result.round_robin, {{"by-host", false}, {"round-robin", true}});
 
   if (line.has("--carriers")) {
     result.carriers =
@@ -140,24 +122,27 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   }
   static constexpr std::array types = {DataType::f32, DataType::f64, DataType::f16, DataType::bf16,
                                        DataType::i32, DataType::i64, DataType::u8};
-  result.request.collective = named_one(line, "--collective", topology::planned_collectives());
-  result.request.type = named_one(line, "--type", std::span<const DataType>(types));
+  read(line, "--collective", result.request.collective, topology::planned_collectives());
+  read(line, "--type", result.request.type, std::span<const DataType>(types));
   static constexpr std::array wires = {DataType::bf16, DataType::f16};
-  if (line.has("--wire")) result.request.wire = named_one(line, "--wire", std::span<const DataType>(wires));
+  read(line, "--wire", result.request.wire, std::span<const DataType>(wires));
   result.request.nccl = !line.has("--no-nccl");
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);
   result.root = line.integer("--root", 0, 0, most_ranks - 1);
-  result.plan_file = optional_value(line, "--plan");
-  if (line.has("--bytes")) result.bytes = parse_bytes("--bytes", line.value("--bytes"));
-  if (!result.bytes && !result.plan_file) {
+  for (const std::string_view flag : {"--plan", "--trace", "--svg", "--save"}) {
+    if (line.has(flag) && line.value(flag).empty()) {
+      throw UsageError(fmt::format("{}: found nothing, expected a file", flag));
+    }
+  }
+  if (!line.has("--bytes") && !line.has("--plan")) {
     throw UsageError("found no --bytes, expected the size of the buffer, as in --bytes 64M");
   }
-  if (result.bytes) {
-    result.request.bytes = *result.bytes;
-    if (const std::size_t size = size_of(result.request.type); *result.bytes % size != 0) {
+  if (line.has("--bytes")) {
+    const std::uint64_t bytes = result.request.bytes = parse_bytes("--bytes", line.value("--bytes"));
+    if (const std::size_t size = size_of(result.request.type); bytes % size != 0) {
       throw UsageError(
-          fmt::format("--bytes: found {}, expected a multiple of {}, the size of an element of {}",
-                      *result.bytes, size, to_string(result.request.type)));
+          fmt::format("--bytes: found {}, expected a multiple of {}, the size of an element of {}", bytes,
+                      size, to_string(result.request.type)));
     }
   }
   result.mode_text = line.value("--mode", "p");
@@ -165,11 +150,6 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
     return topology::mode_from_letter(result.mode_text.substr(0, result.mode_text.find(':')));
   });
 
-  result.explain = line.has("--explain");
-  result.verify = line.has("--verify");
-  result.simulate = line.has("--simulate");
-  result.json = line.has("--json");
-  result.lists_candidates = line.has("--candidates");
   result.candidates = parse_candidates(line.value("--candidates"));
   if (line.has("--limit")) result.most_transfers = parse_number("--limit", line.value("--limit"), 1, 1e12);
   result.simulation.jitter = parse_number("--jitter", line.value("--jitter", "0"), 0, 1e3);
@@ -183,16 +163,15 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
     result.simulation_conditions += fmt::format(
         "{}stragglers {}", result.simulation_conditions.empty() ? "" : ", ", line.value("--straggler"));
   }
-  result.trace_file = optional_value(line, "--trace");
-  result.svg_file = optional_value(line, "--svg");
-  result.save_file = optional_value(line, "--save");
-  const bool simulates = result.simulate || result.explain || result.json || result.trace_file ||
-                         result.svg_file || result.lists_candidates;
+  const bool simulates =
+      std::ranges::any_of(std::array{"--simulate", "--explain", "--json", "--trace", "--svg", "--candidates"},
+                          [&](std::string_view flag) { return line.has(flag); });
   if (!result.simulation_conditions.empty() && !simulates) {
     throw UsageError("--jitter and --straggler change the simulation: add --simulate");
   }
-  const int outputs = (result.trace_file == "-") + (result.svg_file == "-") + (result.save_file == "-") +
-                      (result.json ? 1 : 0);
+  const auto outputs =
+      std::ranges::count_if(output_flags, [&](std::string_view flag) { return line.value(flag) == "-"; }) +
+      (line.has("--json") ? 1 : 0);
   if (outputs > 1) {
     throw UsageError(
         "found several of --json, --trace -, --svg - and --save -, expected at most one on standard output");

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/plan/phases.hpp"
@@ -41,15 +40,15 @@ bool is_flat_ring(const Plan& plan) {
 
 }  // namespace
 
-double transfers_to_run(const Plan& plan, const topology::Planner& planner) {
+double transfers_to_run(const Plan& plan, topology::Planner& planner) {
   const Topology& topology = planner.topology();
   const int device = planner.placement().front();
   const int node = topology.node_of_device(device);
-  if (topology.node(node).kind != topology::NodeKind::cpu) return transfers_of(plan);
+  if (topology.node(node).kind != topology::NodeKind::cpu) return planner.transfers(plan);
   double bytes = 0;
   for (const topology::Phase& phase : phases_of(plan)) bytes += figures_of(plan, phase).bytes_per_rank;
   const auto& most = topology::message_bytes;
-  return transfers_of(plan) +
+  return planner.transfers(plan) +
          bytes * plan.decomposition.ranks() /
              static_cast<double>(topology.hosts().size() == 1 ? most.inside_host : most.between_hosts);
 }

@@ -23,6 +23,7 @@ struct PlanReport {
   std::string topology_name;
   std::string placement_name;  ///< "by host" or "round-robin"
   topology::Plan plan;
+  double transfers = 0;  ///< Of the plan, as `Planner::transfers`.
   int root = 0;
   std::optional<topology::Verdict> verdict;
   std::optional<topology::Schedule> schedule;
@@ -36,7 +37,7 @@ struct PlanReport {
 
 /// The approximate number of transfers in the schedule that the ranks execute: those of the plan, and more
 /// where ranks on `cpu` devices cut long transfers into messages.
-double transfers_to_run(const topology::Plan& plan, const topology::Planner& planner);
+double transfers_to_run(const topology::Plan& plan, topology::Planner& planner);
 
 /// Simulates the plans in order. Skips plans with more than `most_of_one` transfers, and plans that would
 /// exceed `most_of_all` transfers in total.
@@ -73,10 +74,12 @@ std::string candidates_text(const PlanReport& report);
 /// One JSON object; its schema is in topology/README.md.
 std::string report_json(const topology::Planner& planner, const PlanReport& report, bool explain);
 
-/// Draws a plan on its machines: each host with its packages, devices, NICs and switches; links coloured by
-/// their utilisation in the simulation (grey without one); below, each group of each dimension as a line with
-/// a stop at each of its ranks. Draws at most 16 hosts with 16 devices each and counts the rest. The result
-/// is a self-contained SVG 1.1 that depends only on the arguments.
-std::string plan_svg(const topology::Planner& planner, const PlanReport& report);
+/// A drawing of a plan on its machines, in Graphviz's language: each host with its packages, devices, NICs
+/// and switches; links coloured by their utilisation in the simulation (grey without one); below, each group
+/// of each dimension as a line with a stop at each of its ranks. Draws the first 8 hosts with 16 devices each
+/// and counts the rest.
+std::string plan_dot(const topology::Planner& planner, const PlanReport& report);
+/// The drawing as SVG, by Graphviz's program. Throws `unsupported` if that is not installed or fails.
+std::string svg_of(const std::string& dot);
 
 }  // namespace ddl::tools

@@ -114,7 +114,7 @@ std::string report_json(const Planner& planner, const PlanReport& report, bool e
                {"dimensions", dimensions_json(planner, report)},
                {"phases", phases_json(report)},
                {"chunks", plan.chunks},
-               {"transfers", static_cast<std::uint64_t>(transfers_of(plan))},
+               {"transfers", static_cast<std::uint64_t>(report.transfers)},
                {"predicted_us", plan.predicted_us},
                {"simulated_us", number_or_null(simulated)},
                {"bound_us", plan.bound_us},

@@ -4,68 +4,26 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <map>
 
 #include "ddl/tools/plan_units.hpp"
 #include "topology/plan/algorithms.hpp"
-#include "topology/plan/phases.hpp"
 #include "topology/planner/plan_groups.hpp"
 
 namespace ddl::tools {
-namespace {
 
-using topology::Decomposition;
 using topology::LinkKind;
-using topology::Phase;
 using topology::Plan;
 
-/// Calls `visit` with every group of the dimension that exchanges data; with a root, its group comes first.
-void for_each_group(const Plan& plan, int dimension, int root, const topology::GroupVisitor& visit) {
+std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
   std::vector<topology::Algorithm> algorithms;
   for (const topology::PlanDimension& each : plan.dimensions) algorithms.push_back(each.algorithm);
   const auto root_position = static_cast<int>(std::ranges::find(plan.order, root) - plan.order.begin());
-  topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
-      .for_each(dimension, visit);
-}
-
-/// The largest number of messages for one message of the pattern, if its pieces are not contiguous in memory.
-double ranges_in_message(const Plan& plan, int dimension) {
-  if (!has_pieces(plan.collective)) return 1;
-  const Decomposition& grid = plan.decomposition;
-  int stride = 1;
-  for (int d = 0; d <= dimension; ++d) stride *= grid.size(d);
-  if (grid.ragged() || plan.chunks > 1) return std::ceil(1.0 * grid.ranks() / stride);
-  return topology::neighbour_runs(plan.order, stride);
-}
-
-}  // namespace
-
-std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
   std::vector<std::vector<int>> groups;
-  for_each_group(plan, dimension, root, [&](const topology::ProfiledGroup& group) {
-    if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
-  });
+  topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
+      .for_each(dimension, [&](const topology::ProfiledGroup& group) {
+        if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
+      });
   return groups;
-}
-
-double transfers_of(const Plan& plan) {
-  double transfers = 0;
-  for (const Phase& phase : phases_of(plan)) {
-    const topology::Algorithm algorithm = plan.dimensions[as_index(phase.dimension)].algorithm;
-    std::map<std::size_t, double> messages;  // messages of a group, by its size
-    double sent = 0;
-    for_each_group(plan, phase.dimension, 0, [&](const topology::ProfiledGroup& group) {
-      const auto [entry, is_new] = messages.try_emplace(group.ranks.size(), 0);
-      if (is_new) {
-        entry->second = messages_of(
-            topology::GroupPattern(plan.collective, algorithm, phase.kind, static_cast<int>(entry->first)));
-      }
-      sent += entry->second;
-    });
-    transfers += sent * ranges_in_message(plan, phase.dimension);
-  }
-  return transfers * plan.chunks;
 }
 
 std::string wires_of(const topology::Topology& topology, const topology::Placement& placement,

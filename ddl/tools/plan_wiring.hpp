@@ -18,10 +18,6 @@ namespace ddl::tools {
 std::vector<std::vector<int>> groups_of(const topology::Plan& plan, int dimension, int root,
                                         std::size_t most);
 
-/// The number of messages of all ranks in all chunks, without building a schedule; verifying and simulating
-/// cost in proportion to it. Approximate if pieces of a reduce_scatter or all_gather are not contiguous.
-double transfers_of(const topology::Plan& plan);
-
 /// The worst links of a dimension, e.g. "socket 32 GB/s": the farthest kind of link and the lowest bandwidth
 /// on the routes between members of up to 16 of its groups.
 std::string wires_of(const topology::Topology& topology, const topology::Placement& placement,

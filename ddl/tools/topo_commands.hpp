@@ -46,11 +46,6 @@ topology::Topology import_files(std::span<const std::string> paths, const Placem
 /// Empty and 0 request nothing.
 std::string host_check_json(const std::string& program, int port);
 
-/// Every option of a job, as text: its value and default, the source of the value, and how to set it.
-std::string option_list_text();
-/// As option_list_text, as a JSON array of objects.
-std::string option_list_json();
-
 struct ProbeResult {
   std::shared_ptr<const topology::Topology> topology;  ///< Not calibrated.
   std::vector<topology::Measurement> measurements;

@@ -1,5 +1,4 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -110,19 +109,9 @@ void write_text(const std::string& path, const std::string& text) {
     write_to(file.get(), path, text);
     return;
   }
-  const std::string temporary = fmt::format("{}.{}.tmp", target.string(), getpid());
-  try {
-    FileWriter file(temporary);
-    file.write(text);
-    file.finish();
-    std::filesystem::rename(temporary, target);
-  } catch (const std::filesystem::filesystem_error& failure) {
-    std::remove(temporary.c_str());
-    throw_io("write", path, failure.code().value());
-  } catch (...) {
-    std::remove(temporary.c_str());
-    throw;
-  }
+  AtomicFileWriter file(target);
+  file.write(text);
+  file.finish();
 }
 
 Topology this_machine(const Placement& placement, std::vector<std::string>& notes) {

@@ -4,10 +4,11 @@
 #include <array>
 #include <map>
 #include <ranges>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
-#include "ddl/tools/plan_host_layout.hpp"
 #include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "topology/discovery/sysfs.hpp"
@@ -29,6 +30,43 @@ constexpr std::size_t most_columns_of_several_hosts = 8;
 std::string link_text(const Link& link) {
   return fmt::format("{:<8} {:>7.4g} GB/s {:>6.4g} us{}", to_string(link.kind), link.bandwidth, link.latency,
                      link.duplex == topology::Duplex::half ? ", half duplex" : "");
+}
+
+/// The node's name without that of its host.
+std::string_view short_name(const Node& node) {
+  return std::string_view(node.name).substr(node.name.find('/') + 1);
+}
+
+/// The parent of a node in the tree of a host, and the link to it.
+struct Above {
+  int node;
+  int link;
+};
+
+/// The parents of a host's nodes, found breadth first from the packages; devices and NICs have no children.
+/// NVLinks are used only for nodes that no other links reach.
+std::map<int, Above> find_parents(const Topology& topology, const std::vector<int>& nodes) {
+  std::map<int, Above> parents;
+  std::vector<int> packages = nodes;
+  std::erase_if(packages, [&](int node) { return topology.node(node).kind != NodeKind::package; });
+  for (const bool through_nvlink : {false, true}) {
+    std::vector<int> queue = packages;
+    std::set<int> seen(packages.begin(), packages.end());
+    for (std::size_t i = 0; i < queue.size(); ++i) {
+      const int node = queue[i];
+      const Node& above = topology.node(node);
+      if (topology::is_device(above.kind) || above.kind == NodeKind::nic) continue;
+      for (const int link : topology.links_at(node)) {
+        const int below = topology.other_end(link, node);
+        if (topology.node(below).host != above.host) continue;
+        if (topology.link(link).kind == LinkKind::nvlink && !through_nvlink) continue;
+        if (!seen.insert(below).second) continue;
+        parents.try_emplace(below, node, link);
+        queue.push_back(below);
+      }
+    }
+  }
+  return parents;
 }
 
 class HostView {

@@ -417,7 +417,7 @@ TEST(Cuda, TellsWhyThereAreNoGpus) {
       // The library explains errors that the driver does not.
       {"stub", FAKE_CUDA, "cuInit failed: the library is a stub for linking, not a driver (error 34)"},
       {"no_device", FAKE_CUDA_WITHOUT_OPTIONAL,
-       "cuInit failed: found no device that CUDA can use (error 100)"},
+       "cuInit failed: an error that the driver does not explain (error 100)"},
   };
   for (const Case& c : cases) {
     const HostDescription host = with_cuda(c.scenario, c.library, sysfs);

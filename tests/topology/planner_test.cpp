@@ -658,13 +658,5 @@ TEST(Requests, ADecompositionOfManyDimensionsIsTaken) {
   EXPECT_EQ(planner.choose(request).decomposition, *request.decomposition);
 }
 
-TEST(Explanation, NamesTheLinkThatLimits) {
-  const Topology topology = make_preset("ac922:4");
-  Planner planner(topology, place_by_host(topology, 16));
-  const std::string text = planner.explain(planner.choose(all_reduce(reference_model)));
-  EXPECT_NE(text.find("busiest link: "), std::string::npos) << text;
-  EXPECT_NE(text.find("network, 12.5 GB/s), 99% of the time"), std::string::npos) << text;
-}
-
 }  // namespace
 }  // namespace ddl::topology

@@ -15,19 +15,13 @@ enum Attribute : int { compute_capability_major = 75, compute_capability_minor =
 /// CUdevice_P2PAttribute.
 enum P2pAttribute : int { performance_rank = 1, access_supported = 2, native_atomic_supported = 3 };
 
-/// CUresult: the codes that initialising the driver may return.
+/// CUresult.
 enum Code : int {
   invalid_value = 1,
-  out_of_memory = 2,
   not_initialized = 3,
   stub_library = 34,
   no_device = 100,
-  invalid_device = 101,
-  operating_system = 304,
-  system_not_ready = 802,
-  system_driver_mismatch = 803,
-  compat_not_supported_on_device = 804,
-  unknown = 999
+  invalid_device = 101
 };
 
 using Init = Result(unsigned flags);                         // cuInit

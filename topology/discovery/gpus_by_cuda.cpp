@@ -21,23 +21,6 @@ namespace {
 
 namespace cuda = cuda_driver;
 
-/// Used where the driver has no text for a code, e.g. a stub library.
-constexpr std::array<std::pair<cuda::Result, std::string_view>, 11> known_meanings = {{
-    {cuda::invalid_value, "invalid value"},
-    {cuda::out_of_memory, "out of memory"},
-    {cuda::not_initialized, "the driver is not initialised"},
-    {cuda::stub_library, "the library is a stub for linking, not a driver"},
-    {cuda::no_device, "found no device that CUDA can use"},
-    {cuda::invalid_device, "no such device"},
-    {cuda::operating_system, "a call to the operating system failed"},
-    {cuda::system_not_ready,
-     "the system is not ready: a daemon of the driver, as the fabric manager, may not run"},
-    {cuda::system_driver_mismatch, "the library and the kernel's driver are of different releases"},
-    {cuda::compat_not_supported_on_device,
-     "the library is newer than the kernel's driver, and this GPU does not allow that"},
-    {cuda::unknown, "unknown error"},
-}};
-
 /// The loaded and initialised driver. Functions that some releases lack may be null.
 class Driver {
  private:
@@ -60,14 +43,15 @@ class Driver {
   cuda::GetP2p* const p2p = library_.optional<cuda::GetP2p>("cuDeviceGetP2PAttribute");
 
   [[nodiscard]] std::string failure(cuda::Result code, std::string_view function) const {
-    const auto* const known =
-        std::ranges::find(known_meanings, code, &decltype(known_meanings)::value_type::first);
-    const std::string meaning(known != known_meanings.end() ? known->second : "an error without a name");
     const char* text = nullptr;
     const char* code_name = nullptr;
     const bool has_text = succeeds(error_string_, code, &text) && text != nullptr;
     const bool has_name = succeeds(error_name_, code, &code_name) && code_name != nullptr;
-    return fmt::format("{}: {} failed: {} ({}{})", library_.path(), function, has_text ? text : meaning,
+    // The toolkit's library for linking has no texts.
+    const char* const otherwise = code == cuda::stub_library
+                                      ? "the library is a stub for linking, not a driver"
+                                      : "an error that the driver does not explain";
+    return fmt::format("{}: {} failed: {} ({}{})", library_.path(), function, has_text ? text : otherwise,
                        has_name ? fmt::format("{}, ", code_name) : "error ", code);
   }
   void check(cuda::Result code, std::string_view function) const {

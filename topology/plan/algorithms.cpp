@@ -302,20 +302,6 @@ void GroupPattern::receives(int round, int member, std::vector<Message>& message
   }
 }
 
-double messages_of(const GroupPattern& pattern) {
-  const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
-  double messages = 0;
-  std::vector<Message> sent;
-  for (int round = 0; round < pattern.rounds(); round += repeat) {
-    const auto [first, end, step] = pattern.senders(round);
-    for (int member = first; member < end; member += step) {
-      pattern.sends(round, member, sent);
-      messages += repeat * static_cast<double>(sent.size());
-    }
-  }
-  return messages;
-}
-
 int piece_of_member(Algorithm algorithm, int size, int member) {
   if (!traits_of(algorithm).is_staged) return member;
   int piece = 0;

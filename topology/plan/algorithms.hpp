@@ -89,9 +89,6 @@ class GroupPattern {
   std::vector<Stage> stages_;
 };
 
-/// The number of messages of all members in all rounds.
-double messages_of(const GroupPattern& pattern);
-
 /// The piece that a reduce-scatter leaves `member` with. It is the member's own number, except with
 /// halving_doubling: there the digits of that number (one for each prime factor, the smallest factor's digit
 /// the lowest) are reversed, so that near members exchange the most and ranges stay contiguous.

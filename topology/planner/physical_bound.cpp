@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <numeric>
 #include <queue>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -16,25 +18,16 @@ namespace {
 
 constexpr double bytes_per_us = 1e3;  // per GB/s
 
-/// The links that are removed, level by level.
-enum class Level { between_switches, network, socket, pcie, all };
-constexpr Level levels[] = {Level::between_switches, Level::network, Level::socket, Level::pcie, Level::all};
+/// Removed level by level: links between switches, then also those of each of these kinds, then all links.
+constexpr LinkKind removed[] = {LinkKind::network, LinkKind::socket, LinkKind::pcie};
+constexpr std::size_t levels = std::size(removed) + 2;
 
-bool is_cut(const Topology& topology, const Link& link, Level level) {
+bool is_cut(const Topology& topology, const Link& link, std::size_t level) {
   const auto is_switch = [&](int node) { return topology.node(node).kind == NodeKind::network; };
-  switch (level) {
-    case Level::between_switches:
-      return is_switch(link.from) && is_switch(link.to);
-    case Level::network:
-      return link.kind == LinkKind::network;
-    case Level::socket:
-      return link.kind == LinkKind::network || link.kind == LinkKind::socket;
-    case Level::pcie:
-      return link.kind == LinkKind::network || link.kind == LinkKind::socket || link.kind == LinkKind::pcie;
-    case Level::all:
-      return true;
-  }
-  return true;
+  if (level == 0) return is_switch(link.from) && is_switch(link.to);
+  if (level + 1 == levels) return true;
+  const auto kinds = std::span(removed).first(level);
+  return std::ranges::find(kinds, link.kind) != kinds.end();
 }
 
 /// Disjoint sets of nodes.
@@ -61,8 +54,8 @@ struct Capacity {
 };
 
 /// us that the links removed at `level` need for the bytes that must cross them.
-double time_across(const Topology& topology, const Placement& placement, Level level, Collective collective,
-                   double bytes) {
+double time_across(const Topology& topology, const Placement& placement, std::size_t level,
+                   Collective collective, double bytes) {
   Components components(topology.nodes().size());
   for (const Link& link : topology.links()) {
     if (!is_cut(topology, link, level)) components.join(link.from, link.to);
@@ -192,7 +185,7 @@ double physical_bound(const Topology& topology, const Placement& placement, Coll
   if (collective == Collective::barrier) return bound;
   // The root may be in the middle, with the farthest rank half as far.
   if (has_root(collective)) bound /= 2;
-  for (const Level level : levels) {
+  for (std::size_t level = 0; level < levels; ++level) {
     bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));
   }
   return bound;

@@ -26,18 +26,7 @@ int PlanGroups::owner(const Layer& layer, int group) const {
 
 void PlanGroups::for_each(int dimension, const GroupVisitor& visit) const {
   if (dimension == 0) return first_dimension(visit);
-  later_dimension(dimension, layers(), false, visit);
-}
-
-void PlanGroups::for_each_whole(int dimension, const GroupVisitor& visit) const {
-  std::vector<Layer> all;
-  for (int member = 0; member < sizes().front(); ++member) {
-    all.push_back({1, std::vector<int>(sizes().size(), member)});
-  }
-  if (dimension > 0) return later_dimension(dimension, all, true, visit);
-  for (int group = 0; group < decomposition_->groups(); ++group) {
-    visit({members_of(group), 1});
-  }
+  later_dimension(dimension, visit);
 }
 
 void PlanGroups::first_dimension(const GroupVisitor& visit) const {
@@ -130,8 +119,8 @@ double PlanGroups::piece_shares(int member, int first, int step, int size, int h
   return pieces;
 }
 
-void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
-                                 const GroupVisitor& visit) const {
+void PlanGroups::later_dimension(int dimension, const GroupVisitor& visit) const {
+  const std::vector<Layer> members = layers();
   const auto outer = decomposition_->outer();
   const auto here = as_index(dimension - 1);
   int stride = 1;
@@ -141,7 +130,7 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
 
   /// Whether groups with the coordinates `inner` in earlier dimensions take part.
   const auto takes_part = [&](int inner) {
-    for (std::size_t i = 0; i < here && !whole; ++i) {
+    for (std::size_t i = 0; i < here; ++i) {
       const int coordinate = inner % outer[i];
       inner /= outer[i];
       if (has_root_ && coordinate != root_.outer[i]) return false;
@@ -154,12 +143,12 @@ void PlanGroups::later_dimension(int dimension, const std::vector<Layer>& layers
   for (int inner = 0; inner < stride; ++inner) {
     if (!takes_part(inner)) continue;
     for (int first = inner; first < decomposition_->groups(); first += stride * size) {
-      for (const Layer& layer : layers) {
+      for (const Layer& layer : members) {
         for (int i = 0; i < size; ++i) {
           const int group = first + (i + entry) % size * stride;
           ranks[as_index(i)] = grid_.rank_at(group, owner(layer, group));
         }
-        if (layer.member < 0 || whole) {
+        if (layer.member < 0) {
           visit({ranks, layer.weight});
           continue;
         }

@@ -20,9 +20,6 @@ class PlanGroups {
              const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root);
 
   void for_each(int dimension, const GroupVisitor& visit) const;
-  /// Visits every group of a dimension, active or not. After a ragged first dimension, later dimensions are
-  /// visited only for member numbers that every group of the first dimension has.
-  void for_each_whole(int dimension, const GroupVisitor& visit) const;
 
  private:
   /// The members that take part in later dimensions, one from each group of the first dimension.
@@ -37,8 +34,7 @@ class PlanGroups {
                           as_index(decomposition_->group_size(group)));
   }
   void first_dimension(const GroupVisitor& visit) const;
-  void later_dimension(int dimension, const std::vector<Layer>& layers, bool whole,
-                       const GroupVisitor& visit) const;
+  void later_dimension(int dimension, const GroupVisitor& visit) const;
   [[nodiscard]] std::vector<Layer> layers() const;
   [[nodiscard]] std::vector<Layer> segments() const;
   [[nodiscard]] std::vector<Layer> piece_owners() const;

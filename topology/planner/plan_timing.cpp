@@ -143,17 +143,6 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   phase.ranges_of_chunk = of_chunk / static_cast<double>(factors.size());
 }
 
-PlanTiming::Busiest PlanTiming::busiest_resource(std::span<const ProfiledPhase> phases) const {
-  const std::size_t classes = profiler_.classes().classes();
-  std::vector<double> total(classes, 0);
-  for (const ProfiledPhase& phase : phases) {
-    const auto column = profiler_.classes().column(phase.profile->total_column);
-    for (std::size_t i = 0; i < classes; ++i) total[i] += phase.share * static_cast<double>(column[i]);
-  }
-  const auto busiest = std::ranges::max_element(total);
-  return {profiler_.classes().member_of(as_index(busiest - total.begin())), *busiest};
-}
-
 bool PlanTiming::along_hosts(const PlanShape& shape) const {
   if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
   if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;
@@ -171,11 +160,21 @@ bool PlanTiming::inside_hosts(const PlanShape& shape, int dimension) {
   const auto [entry, is_new] = inside_.try_emplace(std::move(key), true);
   if (!is_new) return entry->second;
   bool inside = true;
-  const PlanGroups groups(Collective::all_reduce, shape.decomposition, shape.algorithms,
-                          orders_[shape.order].ranks, 0);
-  groups.for_each_whole(dimension, [&](const ProfiledGroup& group) {
-    for (const int rank : group.ranks) inside &= routes_.host_of(rank) == routes_.host_of(group.ranks[0]);
-  });
+  const Decomposition& decomposition = shape.decomposition;
+  const auto host = [&](int group, int member) {
+    return routes_.host_of(orders_[shape.order].ranks[as_index(decomposition.group_begin(group) + member)]);
+  };
+  const int smallest = std::ranges::min(decomposition.group_sizes());
+  int stride = 1;
+  for (int d = 1; d < dimension; ++d) stride *= decomposition.size(d);
+  for (int group = 0; group < decomposition.groups(); ++group) {
+    const int first =
+        dimension == 0 ? group : group - group / stride % decomposition.size(dimension) * stride;
+    const int members = dimension == 0 ? decomposition.group_size(group) : smallest;
+    for (int member = 0; member < members; ++member) {
+      inside &= host(group, member) == host(first, dimension == 0 ? 0 : member);
+    }
+  }
   return entry->second = inside;
 }
 

@@ -31,12 +31,6 @@ class PlanTiming {
   void set_wire_share(double share) noexcept { wire_share_ = share; }
   /// The phases of a shape, valid as long as this. Rank 0 is the root of a broadcast or reduce.
   std::vector<ProfiledPhase> phases(Collective collective, const PlanShape& shape);
-  /// The resource that the phases keep busy the longest, and for how many us a byte.
-  struct Busiest {
-    Resource resource;
-    double us_per_byte;
-  };
-  [[nodiscard]] Busiest busiest_resource(std::span<const ProfiledPhase> phases) const;
   /// Whether a shape's inner dimensions are inside hosts, and the others between hosts.
   [[nodiscard]] bool along_hosts(const PlanShape& shape) const;
   [[nodiscard]] double step_overhead() const noexcept { return step_overhead_; }

@@ -152,6 +152,13 @@ struct Planner::State {
     return use;
   }
 
+  /// The messages of all ranks for one of so many chunks.
+  static double messages_of(std::span<const ProfiledPhase> phases, int chunks) {
+    double messages = 0;
+    for (const ProfiledPhase& phase : phases) messages += phase.profile->messages * phase.messages(chunks);
+    return messages;
+  }
+
   /// The best of plans with similar predictions, by simulation as far as the limit on transfers allows.
   Timed try_out(const PlanRequest& request, const std::vector<PlanShape>& shapes,
                 const std::vector<std::vector<ProfiledPhase>>& phases, const std::vector<Timed>& near) {
@@ -165,10 +172,7 @@ struct Planner::State {
       if (timed.us > near.front().us * nearness) break;
       if (best && best_us <= timed.us / nearness) break;
       if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
-      double messages = 0;
-      for (const ProfiledPhase& phase : phases[timed.shape]) {
-        messages += phase.profile->messages * phase.messages(timed.chunks);
-      }
+      const double messages = messages_of(phases[timed.shape], timed.chunks);
       // Simulates as many chunks as the limit allows, and assumes the same relative error for all.
       int chunks = timed.chunks;
       while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
@@ -363,25 +367,6 @@ Planner::~Planner() = default;
 Planner::Planner(Planner&&) noexcept = default;
 Planner& Planner::operator=(Planner&&) noexcept = default;
 
-std::string Planner::explain(const Plan& plan) {
-  State& state = *state_;
-  Plan timed = plan;
-  predict(timed);
-  std::string text = to_text(timed);
-  const auto phases = state.timing.phases(plan.collective, state.shape_of(plan));
-  if (phases.empty() || plan.bytes == 0) return text;
-  const auto [resource, us_per_byte] = state.timing.busiest_resource(phases);
-  const Link& link = state.topology->link(link_of(resource));
-  const auto name = [&](int node) { return state.topology->node(node).name; };
-  const bool is_back = resource % 2 != 0;
-  const double busy = us_per_byte * static_cast<double>(plan.bytes);
-  text += fmt::format("  busiest link: {} {} {} ({}, {} GB/s), {:.0f}% of the time\n",
-                      name(is_back ? link.to : link.from), link.duplex == Duplex::half ? "--" : "->",
-                      name(is_back ? link.from : link.to), to_string(link.kind), link.bandwidth,
-                      100 * busy / timed.predicted_us);
-  return text;
-}
-
 const Topology& Planner::topology() const noexcept { return *state_->topology; }
 const Placement& Planner::placement() const noexcept { return state_->placement; }
 const CostModel& Planner::cost() const noexcept { return state_->cost; }
@@ -403,6 +388,11 @@ std::vector<Plan> Planner::candidates(const PlanRequest& request, std::size_t mo
 }
 
 bool Planner::executes(const Plan& plan) { return !state_->on_devices || state_->on_devices->include(plan); }
+
+double Planner::transfers(const Plan& plan) {
+  const auto phases = state_->timing.phases(plan.collective, state_->shape_of(plan));
+  return plan.chunks * State::messages_of(phases, plan.chunks);
+}
 
 void Planner::predict(Plan& plan) {
   State& state = *state_;

@@ -8,8 +8,7 @@
 namespace ddl::topology {
 namespace {
 
-constexpr double bytes_per_us = 1e3;    // per GB/s
-constexpr std::size_t few_ranks = 256;  // at most, for a table of all pairs
+constexpr double bytes_per_us = 1e3;  // per GB/s
 
 }  // namespace
 
@@ -23,7 +22,6 @@ PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placemen
   }
   us_per_byte_.reserve(topology.links().size());
   for (const Link& link : topology.links()) us_per_byte_.push_back(1 / (link.bandwidth * bytes_per_us));
-  if (placement.size() <= few_ranks) known_.resize(placement.size() * placement.size());
 }
 
 /// Sets the hosts' kinds and links. Returns the index of each node in its host.
@@ -105,31 +103,18 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
   return made;
 }
 
-void PlannerRoutes::add_resources(const Template& made, int from_rank, int to_rank,
-                                  std::vector<Resource>& resources) const {
+PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
+  const Template& made = template_of(from_rank, to_rank);
   const auto& from_links = hosts_[as_index(host_of(from_rank))].links;
   const auto& to_links = hosts_[as_index(host_of(to_rank))].links;
+  buffer_.clear();
   for (const Hop& hop : made.hops) {
     const int link = hop.part == Part::from_host ? from_links[as_index(hop.link)]
                      : hop.part == Part::to_host ? to_links[as_index(hop.link)]
                                                  : hop.link;
-    resources.push_back(2 * link + hop.direction);
+    buffer_.push_back(2 * link + hop.direction);
   }
-}
-
-PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
-  if (known_.empty()) {
-    const Template& made = template_of(from_rank, to_rank);
-    buffer_.clear();
-    add_resources(made, from_rank, to_rank, buffer_);
-    return {made.figures, buffer_};
-  }
-  Known& known = known_[as_index(from_rank) * place_of_.size() + as_index(to_rank)];
-  if (!known.made) {
-    known = {&template_of(from_rank, to_rank), known_resources_.size()};
-    add_resources(*known.made, from_rank, to_rank, known_resources_);
-  }
-  return {known.made->figures, std::span(known_resources_).subspan(known.begin, known.made->hops.size())};
+  return {made.figures, buffer_};
 }
 
 }  // namespace ddl::topology

@@ -77,16 +77,8 @@ class PlannerRoutes {
     std::vector<Hop> hops;
     RouteFigures figures;
   };
-  /// The route between two ranks; its resources are in known_resources_.
-  struct Known {
-    const Template* made = nullptr;  // null: not looked up yet
-    std::size_t begin = 0;
-  };
-
   std::vector<int> find_kinds();
   const Template& template_of(int from_rank, int to_rank);
-  void add_resources(const Template& made, int from_rank, int to_rank,
-                     std::vector<Resource>& resources) const;
   [[nodiscard]] Resource resource_of(Channel channel) const;
 
   const Topology* topology_;
@@ -95,8 +87,6 @@ class PlannerRoutes {
   std::unordered_map<std::array<int, 5>, Template, NumbersHash> templates_;  // by kinds of host and places
   std::vector<double> us_per_byte_;                                          // by link
   std::vector<Resource> buffer_;
-  std::vector<Known> known_;  // by pair of ranks, if there are few
-  std::vector<Resource> known_resources_;
 };
 
 }  // namespace ddl::topology

@@ -14,31 +14,9 @@ constexpr std::size_t most_exact = 9;
 using EdgeCost = std::pair<double, double>;
 
 /// The edges between the ranks of a host.
-class Edges {
- public:
-  Edges(const std::vector<int>& ranks, PlannerRoutes& routes) : size_(ranks.size()), cost_(size_ * size_) {
-    for (std::size_t i = 0; i < size_; ++i) {
-      for (std::size_t j = 0; j < size_; ++j) {
-        if (i == j) continue;
-        const PlannedRoute route = routes.between(ranks[i], ranks[j]);
-        cost_[i * size_ + j] = {route.us_per_byte, route.latency};
-        uniform_ &= cost_[i * size_ + j] == cost_[1];
-      }
-    }
-  }
+using Edges = std::vector<std::vector<EdgeCost>>;
 
-  [[nodiscard]] std::size_t size() const { return size_; }
-  [[nodiscard]] const EdgeCost& operator()(int from, int to) const {
-    return cost_[as_index(from) * size_ + as_index(to)];
-  }
-  /// All edges cost the same, so any ring is as good as another.
-  [[nodiscard]] bool uniform() const { return uniform_; }
-
- private:
-  std::size_t size_;
-  std::vector<EdgeCost> cost_;
-  bool uniform_ = true;
-};
+const EdgeCost& cost_of(const Edges& edges, int from, int to) { return edges[as_index(from)][as_index(to)]; }
 
 /// Of all rings from 0, the one whose costliest edge costs the least, then with the least latency, then first
 /// in lexicographic order.
@@ -50,7 +28,7 @@ std::vector<int> best_ring(const Edges& edges) {
   do {
     EdgeCost cost{};
     for (std::size_t i = 0; i < ring.size(); ++i) {
-      const auto& [us_per_byte, latency] = edges(ring[i], ring[(i + 1) % ring.size()]);
+      const auto& [us_per_byte, latency] = cost_of(edges, ring[i], ring[(i + 1) % ring.size()]);
       cost = {std::max(cost.first, us_per_byte), cost.second + latency};
     }
     // Sums in different orders differ in the last bits.
@@ -70,11 +48,11 @@ std::vector<int> good_ring(const Edges& edges) {
   std::iota(ring.begin(), ring.end(), 0);
   for (auto at = ring.begin(); at + 1 != ring.end(); ++at) {
     const auto nearest = std::min_element(at + 1, ring.end(), [&](int a, int b) {
-      return std::pair(edges(*at, a), a) < std::pair(edges(*at, b), b);
+      return std::pair(cost_of(edges, *at, a), a) < std::pair(cost_of(edges, *at, b), b);
     });
     std::iter_swap(at + 1, nearest);
   }
-  const auto edge = [&](std::size_t i, std::size_t j) { return edges(ring[i], ring[j % size]); };
+  const auto edge = [&](std::size_t i, std::size_t j) { return cost_of(edges, ring[i], ring[j % size]); };
   const auto larger = [](auto a, auto b) { return std::max(a, b); };
   for (bool is_better = true; is_better;) {
     is_better = false;
@@ -96,8 +74,17 @@ std::vector<int> ring_of_host(const std::vector<int>& ranks, PlannerRoutes& rout
   std::vector<int> ring(ranks.size());
   std::iota(ring.begin(), ring.end(), 0);
   if (ranks.size() < 3) return ring;
-  const Edges edges(ranks, routes);
-  if (edges.uniform()) return ring;
+  Edges edges(ranks.size(), std::vector<EdgeCost>(ranks.size()));
+  bool is_uniform = true;  // any ring is as good as another
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    for (std::size_t j = 0; j < ranks.size(); ++j) {
+      if (i == j) continue;
+      const PlannedRoute route = routes.between(ranks[i], ranks[j]);
+      edges[i][j] = {route.us_per_byte, route.latency};
+      is_uniform = is_uniform && edges[i][j] == edges[0][1];
+    }
+  }
+  if (is_uniform) return ring;
   return ranks.size() > most_exact ? good_ring(edges) : best_ring(edges);
 }
 

@@ -12,14 +12,13 @@ constexpr std::uint32_t none = UINT32_MAX;
 }  // namespace
 
 ResourceClasses::ResourceClasses(std::size_t resources)
-    : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)}, members_{0} {}
+    : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)} {}
 
 std::size_t ResourceClasses::add(std::span<const Load> loads) {
   // Resources of one class with one value, in the order in which groups first occur.
   struct Group {
     std::uint32_t of;
     float value;
-    Resource first;
     std::uint32_t size = 0;
     std::uint32_t becomes = 0;
   };
@@ -36,7 +35,7 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
       group_of[i] = group_of[i - 1];
     } else {
       const auto [entry, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(groups.size()));
-      if (is_new) groups.push_back({of, value, resource});
+      if (is_new) groups.push_back({of, value});
       group_of[i] = entry->second;
       last_key = key;
     }
@@ -50,12 +49,10 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
       loaded[group.of] = none;
       group.becomes = group.of;
       column[group.of] = group.value;
-      members_[group.of] = group.first;
     } else {
       group.becomes = static_cast<std::uint32_t>(sizes_.size());
       for (auto& earlier : columns_) earlier.push_back(earlier[group.of]);
       sizes_.push_back(0);
-      members_.push_back(group.first);
       column.push_back(group.value);
     }
   }

@@ -25,13 +25,10 @@ class ResourceClasses {
   [[nodiscard]] std::size_t classes() const noexcept { return sizes_.size(); }
   /// Valid until the next `add`.
   [[nodiscard]] std::span<const float> column(std::size_t index) const { return columns_[index]; }
-  /// One of the resources of a class.
-  [[nodiscard]] Resource member_of(std::size_t of_class) const { return members_[of_class]; }
 
  private:
   std::vector<std::uint32_t> class_of_;
   std::vector<std::uint32_t> sizes_;
-  std::vector<Resource> members_;
   std::vector<std::vector<float>> columns_;
 };
 

@@ -172,10 +172,10 @@ class Run {
     double left = 0;          // bytes that the flow had left at `since`
     double rate = 0;
     double since = 0;
-    double began = 0;         // when the flow started
-    std::uint64_t bytes = 0;  // of all transfers so far
-    double volume = 0;        // bytes that these transfers count as
-    RouteTable::Route route;
+    double began = 0;                          // when the flow started
+    std::uint64_t bytes = 0;                   // of all transfers so far
+    double volume = 0;                         // bytes that these transfers count as
+    const RouteTable::Route* route = nullptr;  // null for reductions
   };
 
   MaxMin route_streams(RouteTable& routes) {
@@ -183,11 +183,11 @@ class Run {
     states_.resize(streams.size());
     for (std::size_t i = 0; i < streams.size(); ++i) {
       states_[i].next = streams[i].first;
-      states_[i].route = routes.between(streams[i].from, streams[i].to);
+      states_[i].route = &routes.between(streams[i].from, streams[i].to);
     }
     std::vector<std::span<const Channel>> channels;
     channels.reserve(streams.size());
-    for (const StreamState& state : states_) channels.push_back(routes.channels(state.route));
+    for (const StreamState& state : states_) channels.emplace_back(state.route->channels);
     core_channels_.reserve(schedule_.ranks.size());
     for (int rank = 0; rank < routes.ranks(); ++rank) {
       core_of_.push_back(Streams::none);
@@ -406,7 +406,7 @@ class Run {
     StreamState& state = states_[stream];
     const std::uint64_t bytes = bytes_of(steps_[send]);
     const double volume = static_cast<double>(bytes) * part_moved(streams_.partner(send)) +
-                          options_.cost.cpu_network_message * state.route.network * bytes_per_us;
+                          options_.cost.cpu_network_message * state.route->network * bytes_per_us;
     state.bytes += bytes;
     state.volume += volume;
     start_flow(stream, volume);
@@ -414,7 +414,7 @@ class Run {
 
   /// The part of a transfer's bytes that counts on its links: see `is_in_memory`.
   [[nodiscard]] double part_moved(StepId receive) const {
-    if (!states_[streams_.stream(receive)].route.in_memory) return 1;
+    if (!states_[streams_.stream(receive)].route->in_memory) return 1;
     return steps_[receive].kind == StepKind::receive_reduce || is_lent_[receive] ? 0.5 : 1;
   }
 
@@ -426,7 +426,7 @@ class Run {
       sent.clear();
       for (StepId id = steps_.first(rank); id < steps_.first(rank + 1); ++id) {
         const Step& step = steps_[id];
-        if (is_local(step.kind) || !states_[streams_.stream(id)].route.in_memory) continue;
+        if (is_local(step.kind) || !states_[streams_.stream(id)].route->in_memory) continue;
         if (step.kind == StepKind::send) sent.emplace(step.peer, step.begin, step.end);
         if (step.kind == StepKind::receive) is_lent_[id] = sent.contains({step.peer, step.begin, step.end});
       }
@@ -465,8 +465,8 @@ class Run {
     const StepId id = streams_.receive(transfer);
     const Step& receive = steps_[id];
     // A run is one pass over its peers' memory: its joined steps add no latency and no reduction.
-    const bool joins = receive.joined && state.route.in_memory;
-    const double delay = joins ? 0 : state.route.latency * latency_factor(stream, transfer - stream.first);
+    const bool joins = receive.joined && state.route->in_memory;
+    const double delay = joins ? 0 : state.route->latency * latency_factor(stream, transfer - stream.first);
     const bool reduces = receive.kind == StepKind::receive_reduce && !joins;
     if (pending_[id] != 0) {  // earlier steps of its run are not complete
       has_come_[id] = true;

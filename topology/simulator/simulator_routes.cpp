@@ -22,25 +22,21 @@ std::optional<Channel> RouteTable::core_channel(int rank) const {
   return 2 * link;
 }
 
-RouteTable::Route RouteTable::between(int from_rank, int to_rank) {
+const RouteTable::Route& RouteTable::between(int from_rank, int to_rank) {
   const auto key = static_cast<std::uint64_t>(from_rank) << 32U | static_cast<std::uint32_t>(to_rank);
   const auto [entry, is_new] = routes_.try_emplace(key);
   Route& route = entry->second;
-  if (is_new) {
-    const auto all = topology_->route(node_of(from_rank), node_of(to_rank));
-    route.in_memory = is_in_memory(*topology_, node_of(from_rank), node_of(to_rank), all);
-    const auto channels = std::span(all).last(route.in_memory ? 1 : all.size());
-    route.begin = static_cast<std::uint32_t>(channels_.size());
-    route.size = static_cast<std::uint32_t>(channels.size());
-    const bool is_of_cpus = device_kind(from_rank) == NodeKind::cpu && device_kind(to_rank) == NodeKind::cpu;
-    for (const Channel channel : all) {
-      const Link& link = topology_->links()[as_index(link_of(channel))];
-      route.latency += link.latency;
-      if (!is_of_cpus || link.kind != LinkKind::network) continue;
-      route.network = route.network == 0 ? link.bandwidth : std::min(route.network, link.bandwidth);
-    }
-    channels_.insert(channels_.end(), channels.begin(), channels.end());
+  if (!is_new) return route;
+  route.channels = topology_->route(node_of(from_rank), node_of(to_rank));
+  route.in_memory = is_in_memory(*topology_, node_of(from_rank), node_of(to_rank), route.channels);
+  const bool is_of_cpus = device_kind(from_rank) == NodeKind::cpu && device_kind(to_rank) == NodeKind::cpu;
+  for (const Channel channel : route.channels) {
+    const Link& link = topology_->links()[as_index(link_of(channel))];
+    route.latency += link.latency;
+    if (!is_of_cpus || link.kind != LinkKind::network) continue;
+    route.network = route.network == 0 ? link.bandwidth : std::min(route.network, link.bandwidth);
   }
+  if (route.in_memory) route.channels.erase(route.channels.begin(), route.channels.end() - 1);
   return route;
 }
 

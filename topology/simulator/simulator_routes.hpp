@@ -2,7 +2,6 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -18,17 +17,13 @@ class RouteTable {
   RouteTable(const Topology& topology, Placement placement);
 
   struct Route {
-    std::uint32_t begin = 0;
-    std::uint32_t size = 0;
+    std::vector<Channel> channels;
     double latency = 0;      // us
     double network = 0;      // GB/s of the narrowest network link if both ends are `cpu`, else 0
     bool in_memory = false;  // see `is_in_memory`; the only channel is then the route's last one
   };
-  Route between(int from_rank, int to_rank);
-  /// Valid until the next call of `between`.
-  [[nodiscard]] std::span<const Channel> channels(const Route& route) const {
-    return std::span(channels_).subspan(route.begin, route.size);
-  }
+  /// Valid as long as this.
+  const Route& between(int from_rank, int to_rank);
 
   [[nodiscard]] const Topology& topology() const noexcept { return *topology_; }
   [[nodiscard]] int ranks() const noexcept { return static_cast<int>(placement_.size()); }
@@ -42,7 +37,6 @@ class RouteTable {
   const Topology* topology_;
   Placement placement_;
   std::unordered_map<std::uint64_t, Route> routes_;
-  std::vector<Channel> channels_;
 };
 
 }  // namespace ddl::topology

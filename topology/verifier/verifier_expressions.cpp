@@ -11,27 +11,7 @@
 namespace ddl::topology::verification {
 
 Expressions::Expressions(int ranks) : ranks_(static_cast<std::uint32_t>(ranks)), all_(ranks_) {
-  slots_.assign(1024, nothing);
   for (Expression& own : all_) own.complete = ranks_ == 1;
-}
-
-std::size_t Expressions::slot_of(const Operands& operands, bool is_rounded) const {
-  std::uint64_t hash =
-      ((std::uint64_t{operands[0]} << 32 | operands[1]) + (is_rounded ? 0 : 1)) * 0x9e3779b97f4a7c15;
-  hash ^= hash >> 32;
-  std::size_t slot = hash & (slots_.size() - 1);
-  const auto is_it = [&](const Expression& known) {
-    return known.operands == operands && known.is_rounded == is_rounded;
-  };
-  while (slots_[slot] != nothing && !is_it(all_[slots_[slot]])) slot = (slot + 1) & (slots_.size() - 1);
-  return slot;
-}
-
-void Expressions::grow() {
-  slots_.assign(slots_.size() * 2, nothing);
-  for (Id id = ranks_; id < all_.size(); ++id) {
-    slots_[slot_of(all_[id].operands, all_[id].is_rounded)] = id;
-  }
 }
 
 Expressions::Id Expressions::combine(Id target, Id source, StepId step, bool is_rounded) {
@@ -39,15 +19,13 @@ Expressions::Id Expressions::combine(Id target, Id source, StepId step, bool is_
 }
 
 Expressions::Id Expressions::add(const Operands& operands, StepId step, bool is_rounded) {
-  const std::size_t slot = slot_of(operands, is_rounded);
-  if (slots_[slot] != nothing) return slots_[slot];
   const auto id = static_cast<Id>(all_.size());
+  const auto [entry, is_new] = known_.try_emplace({operands[0], operands[1], is_rounded ? 0U : 1U}, id);
+  if (!is_new) return entry->second;
   std::uint64_t leaves = 0;
   for (const Id part : operands) leaves += part == nothing ? 0 : all_[part].leaves;
   all_.push_back({operands, static_cast<std::uint32_t>(std::min<std::uint64_t>(leaves, UINT32_MAX)), step,
                   is_rounded, false});
-  slots_[slot] = id;
-  if (all_.size() * 2 > slots_.size()) grow();
   return id;
 }
 

@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
+#include "ddl/hash.hpp"
 #include "topology/program/streams.hpp"
 
 namespace ddl::topology::verification {
@@ -48,19 +50,22 @@ class Expressions {
     bool complete = false;
   };
 
-  void grow();
+  struct Hash {
+    std::size_t operator()(const std::array<Id, 3>& key) const noexcept {
+      return mix((std::uint64_t{key[0]} << 32U | key[1]) + key[2]);
+    }
+  };
   Id add(const Operands& operands, StepId step, bool is_rounded);
   [[nodiscard]] std::span<const Id> operands_of(Id id) const noexcept {
     return std::span(all_[id].operands).first(is_narrow(id) ? 1 : 2);
   }
-  [[nodiscard]] std::size_t slot_of(const Operands& operands, bool is_rounded) const;
   /// An expression and everything that it is made of, each once.
   [[nodiscard]] std::vector<Id> parts_of(Id id) const;
   [[nodiscard]] StepId first_doubling(Id id) const;
 
   std::uint32_t ranks_;
   std::vector<Expression> all_;
-  std::vector<Id> slots_;  // a hash table with open addressing; its size is a power of two
+  std::unordered_map<std::array<Id, 3>, Id, Hash> known_;  // by operands, and 1 if not rounded
 };
 
 }  // namespace ddl::topology::verification

@@ -69,9 +69,10 @@ class Planner {
   /// invalid plan or one for another number of ranks.
   void predict(Plan& plan);
 
-  /// The text of `to_text` for the plan as predicted here, and the link that limits it. Throws as `predict`
-  /// does.
-  std::string explain(const Plan& plan);
+  /// The number of messages of all ranks in all chunks, without building a schedule; verifying and simulating
+  /// cost in proportion to it. Approximate if pieces of a reduce_scatter or all_gather are not contiguous.
+  /// The plan must be valid, and for as many ranks as the placement has.
+  [[nodiscard]] double transfers(const Plan& plan);
 
   /// The topology that this was made with.
   [[nodiscard]] const Topology& topology() const noexcept;

@@ -117,8 +117,8 @@ class Simulator {
 };
 
 /// A simulation of `schedule` in the Trace Event Format, which Perfetto and chrome://tracing read: one track
-/// per rank and direction, colours by phase, times in us. `phases`: `phases_of` the plan, for names; may be
-/// empty. Throws `invalid_argument` if `simulation` has no events (`SimulationOptions::keep_events`).
+/// per rank and direction, a category per phase, times in us. `phases`: `phases_of` the plan, for names; may
+/// be empty. Throws `invalid_argument` if `simulation` has no events (`SimulationOptions::keep_events`).
 std::string chrome_trace(const Schedule& schedule, const Simulation& simulation,
                          std::span<const Phase> phases);
 

@@ -58,6 +58,7 @@ version=$(field libddl0 Version)
 depends python3-ddl "libddl0 (= $version)" python3
 depends libddl-dev "libddl0 (= $version)" libexpat1-dev libfmt-dev libhwloc-dev libspdlog-dev pkg-config zlib1g-dev
 for package in libddl0 ddl-tools; do depends "$package" "libc6 (" "libstdc++6 (" libfmt libexpat1 libhwloc15; done
+grep -qw graphviz <<<"$(field ddl-tools Recommends)" || fail "ddl-tools does not recommend graphviz, which draws plans"
 requires=$(sed -n 's/^Requires.*://p' "$(find "$work/root" -name ddl.pc)")
 if grep -qw ucx <<<"$requires"; then depends libddl-dev libucx-dev && depends libddl0 libucx0; fi
 if grep -q 'libddl_mpi\.so$' <<<"$(contents libddl0)"; then depends libddl-dev libopenmpi-dev; fi
