@@ -24,8 +24,6 @@
 #include "ddl/device/device_timeline.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
-#include "ddl/device/runtime/nvtx_range.hpp"
-#include "ddl/device/runtime/process_settings.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {

@@ -8,10 +8,10 @@
 #include <string_view>
 #include <utility>
 
+#include "collectives/device/kernels.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/device/narrow_calls.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl::device {
@@ -51,6 +51,40 @@ topology::Plan plan_of_dimension(const topology::Plan& plan, std::size_t dimensi
   own.order.resize(static_cast<std::size_t>(members));
   std::iota(own.order.begin(), own.order.end(), 0);
   return own;
+}
+
+/// Queues an all_reduce or reduce_scatter of f32 values that travel in 16 bits: a kernel adds the residual to
+/// the input and rounds the result to `wire`, a group reduces it, and a kernel widens the sums to f32. A call
+/// that does not fit in `memory`, which the groups can reach, is cut.
+void run_narrow(const DeviceCall& call, DataType wire, const GroupMembers& members,
+                std::span<std::byte> memory, const PassOn& pass_on) {
+  using collectives::device::launch_wire;
+  constexpr std::size_t in_line = 64;  // elements
+  const std::size_t pieces = pieces_of(call.collective, members.size());
+  const std::size_t own = pieces > 1 ? static_cast<std::size_t>(members.rank()) : 0;
+  const std::size_t room = memory.size() / size_of(wire) / pieces;
+  const std::size_t most = std::max<std::size_t>(room / in_line * in_line, 1);
+  // The stream orders the parts, so all of them can use the same memory.
+  for (std::size_t first = 0; first < call.count; first += most) {
+    const std::size_t length = std::min(most, call.count - first);
+    const auto* const input = reinterpret_cast<const float*>(call.input) + first;
+    collectives::device::WirePass pass{.values = const_cast<float*>(input),  // only read when narrowing
+                                       .residual = call.residual == nullptr ? nullptr : call.residual + first,
+                                       .packed = memory.data(),
+                                       .pieces = pieces,
+                                       .length = length,
+                                       .stride = call.count};
+    launch_wire(pass, wire, true, call.stream);
+    std::byte* const sums = memory.data() + own * length * size_of(wire);
+    DeviceCall narrow = call.part(call.collective, memory.data(), sums, length);
+    narrow.type = wire;
+    pass_on(narrow);
+    pass = {.values = reinterpret_cast<float*>(call.output) + first,
+            .packed = sums,
+            .length = length,
+            .stride = length};
+    launch_wire(pass, wire, false, call.stream);
+  }
 }
 
 }  // namespace
@@ -154,8 +188,7 @@ void DeviceExecutor::pass_on(const Execution& execution, std::size_t dimension, 
   const std::size_t group = execution.groups[dimension];
   const std::optional<DataType> wire = execution.plan().dimensions[dimension].wire;
   if (!wire || !reduces(part.collective)) return pass_on(group, part);
-  const GroupMembers& members = groups_->members_of(group);
-  run_narrow(part, *wire, members.size(), members.rank(), narrow_memory_,
+  run_narrow(part, *wire, groups_->members_of(group), narrow_memory_,
              [&](const DeviceCall& narrow) { pass_on(group, narrow); });
 }
 

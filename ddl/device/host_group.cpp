@@ -8,13 +8,8 @@
 #include "collectives/device/cuda_check.hpp"
 
 namespace ddl::device {
-namespace {
 
 using topology::Collective;
-
-constexpr std::size_t line_bytes = 128;
-
-}  // namespace
 
 /// The argument of the host function.
 struct HostGroup::Part {
@@ -47,14 +42,9 @@ HostGroup::HostGroup(GroupMembers& members, const DeviceTable& devices)
 }
 
 void HostGroup::run(const DeviceCall& call) {
-  const auto ranks = static_cast<std::size_t>(members_.size());
   const std::size_t element = size_of(call.type);
-  const std::size_t in_pieces = call.collective == Collective::reduce_scatter ? ranks : 1;
-  const std::size_t out_pieces = call.collective == Collective::all_gather ? ranks : 1;
+  const auto [in_pieces, out_pieces, most] = staged_pieces(call, members_.size(), slot_bytes);
   const std::size_t whole = call.count * element;
-  const std::size_t line = line_bytes / element;
-  const std::size_t most =
-      std::max(slot_bytes / (std::max(in_pieces, out_pieces) * element) / line * line, line);
   const bool reads = reads_input(call, members_.rank());
   const bool writes = writes_output(call, members_.rank());
   join(call.stream, in_.get(), joint_);
@@ -112,10 +102,8 @@ void HostGroup::reduce(const DeviceCall& call) noexcept {
       case Collective::barrier:
         return communicator_.barrier();
     }
-  } catch (const Error& error) {
-    fail(error);
-  } catch (const std::exception& error) {
-    fail({ErrorCode::internal, error.what()});
+  } catch (...) {
+    fail(as_error(std::current_exception()));
   }
 }
 

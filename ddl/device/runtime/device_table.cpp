@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cctype>
@@ -10,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,6 +24,7 @@
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/discovery/sysfs.hpp"
 
 namespace ddl::device {
 namespace {
@@ -66,6 +69,12 @@ DeviceEntry select(const Context& context, int wanted, bool is_process) {
   entry.minor = properties.minor;
   entry.memory = properties.totalGlobalMem;
   return entry;
+}
+
+/// The processors that a file of sysfs lists.
+std::optional<std::vector<int>> cpus_of(const std::string& file) {
+  const auto line = topology::read_line("/sys/" + file);
+  return line ? topology::parse_cpu_list(*line) : std::nullopt;
 }
 
 std::string kind_of(const DeviceEntry& entry) {
@@ -127,6 +136,29 @@ std::vector<std::string> DeviceTable::shortcomings() const {
   found.push_back(fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
                               fmt::join(kinds, "; ")));
   return found;
+}
+
+std::string bind_near(const std::string& pci_address) {
+  const auto near = cpus_of("bus/pci/devices/" + pci_address + "/local_cpulist");
+  const auto online = cpus_of("devices/system/cpu/online");
+  if (!near || near->empty() || !online) return "the processors near it are not known";
+  const std::vector<int> allowed = topology::own_cpus();
+  if (allowed != *online) {
+    const bool is_near =
+        std::ranges::any_of(allowed, [&](int cpu) { return std::ranges::count(*near, cpu) != 0; });
+    return fmt::format(
+        "bound before to processors {}{}", topology::format_cpu_list(allowed),
+        is_near ? ""
+                : fmt::format(", none of which is near it: those are {}", topology::format_cpu_list(*near)));
+  }
+  if (*near == *online) return "all processors are near it";
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : *near) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof set, &set) != 0) return "the processors near it cannot be chosen";
+  return fmt::format("bound to the processors near it, {}", topology::format_cpu_list(*near));
 }
 
 namespace {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
@@ -80,6 +81,21 @@ using PassOn = std::function<void(const DeviceCall& part)>;
 /// The number of pieces of `count` elements in the larger of a call's buffers: `ranks` or one.
 inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcept {
   return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
+}
+
+/// The pieces in each buffer of a call of `ranks` members, and the elements of a piece that memory of `room`
+/// bytes holds for all of them at a time: whole lines, at least one.
+struct StagedPieces {
+  std::size_t in, out, most;
+};
+inline StagedPieces staged_pieces(const DeviceCall& call, int ranks, std::size_t room) noexcept {
+  constexpr std::size_t line_bytes = 128;
+  const std::size_t pieces = pieces_of(call.collective, ranks);
+  const std::size_t element = size_of(call.type);
+  const std::size_t line = line_bytes / element;
+  return {call.collective == topology::Collective::reduce_scatter ? pieces : 1,
+          call.collective == topology::Collective::all_gather ? pieces : 1,
+          std::max(room / (pieces * element) / line * line, line)};
 }
 
 /// Whether the call reads the rank's input, or writes its output.

@@ -1,4 +1,4 @@
-#include "ddl/device/ucx/open_device_network.hpp"
+#include "ddl/device/ucx/ucx_group.hpp"
 
 namespace ddl::device {
 

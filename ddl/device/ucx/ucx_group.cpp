@@ -2,16 +2,15 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <utility>
+#include <vector>
 
 #include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
+#include "collectives/transports/network/open_ucx.hpp"
 #include "ddl/device/exchange/exchange_group.hpp"
-#include "ddl/device/ucx/open_device_network.hpp"
 
 namespace ddl::device {
 namespace {
@@ -29,6 +28,48 @@ bool needs_flush_of_writes(int device) {
          (flush & cudaFlushGPUDirectRDMAWritesOptionHost) != 0;
 }
 
+/// Sends device memory to the next rank and checks what arrives, because UCX may claim support that the
+/// driver or a network adapter lacks.
+void greet_on_devices(const Context& context, collectives::UcxNetwork& network) {
+  constexpr std::size_t bytes = std::size_t{512} << 10;  // large enough for UCX's rendezvous protocol
+  const int ranks = context.size();
+  const auto mark = [](int rank) { return static_cast<std::uint8_t>(rank % 251 + 1); };
+  const std::vector<std::uint8_t> sent(bytes, mark(context.rank()));
+  const std::vector<std::uint8_t> expected(bytes, mark((context.rank() + ranks - 1) % ranks));
+  std::vector<std::uint8_t> found(bytes);
+  const DeviceBytes memory = allocate_on_device(2 * bytes, "UCX");
+  std::byte* const answer = memory.get() + bytes;
+  check_cuda(cudaMemcpy(memory.get(), sent.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  try {
+    greet_next(network, ContextBootstrap(context), {memory.get(), bytes}, {answer, bytes});
+  } catch (const Error& error) {
+    throw Error(ErrorCode::unsupported, fmt::format("between devices' memory, {}", error.what()));
+  }
+  check_cuda(cudaMemcpy(found.data(), answer, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
+  if (found == expected) return;
+  throw Error(
+      ErrorCode::unsupported,
+      fmt::format("{} delivered other data than the memory of another rank's device held", network.name()));
+}
+
+/// Opens and connects a UCX network beside the context's own, and checks that it transfers device memory
+/// between ranks. Collective.
+std::unique_ptr<collectives::UcxNetwork> open_device_network(const Context& context) {
+  ContextBootstrap gathering(context);
+  std::string reason;
+  auto network = collectives::open_ucx(gathering, reason);
+  if (!network) throw Error(ErrorCode::unsupported, "UCX cannot be used: " + reason).as_agreed();
+  context.on_all_ranks("UCX on devices", [&] {
+    if (carries_device_memory(*network)) return;
+    throw Error(
+        ErrorCode::unsupported,
+        "UCX does not know the memory of devices: it was built without CUDA, or does not find its part "
+        "for CUDA (package ucx-cuda), or UCX_TLS leaves it out");
+  });
+  context.on_all_ranks("UCX on devices", [&] { greet_on_devices(context, *network); });
+  return network;
+}
+
 }  // namespace
 
 UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
@@ -41,8 +82,7 @@ UcxGroup::UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_
     reached_.allocate();
     flushes_writes_ = needs_flush_of_writes(device_);
     check_cuda(collectives::device::load_network_kernels(), "cudaFuncGetAttributes");
-    bell_ = collectives::FileDescriptor(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-    if (!bell_.valid()) throw Error(ErrorCode::internal, "eventfd failed");
+    bell_ = collectives::new_event();
     calls_.emplace(members, *network_, *gate_, staging_bytes);
   });
   thread_ = std::thread([this] { work(); });
@@ -80,12 +120,7 @@ void UcxGroup::push(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
     tasks_.push_back(std::move(task));
   }
-  ring();
-}
-
-void UcxGroup::ring() noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = write(bell_.get(), &one, sizeof one);
+  collectives::signal_event(bell_.get());
 }
 
 std::optional<GroupFailure> UcxGroup::failure() {
@@ -101,7 +136,7 @@ std::optional<GroupFailure> UcxGroup::failure() {
 
 void UcxGroup::abort() noexcept {
   calls_->executor().end();
-  ring();
+  collectives::signal_event(bell_.get());
 }
 
 /// Meets the other ranks, which finds calls that differ.
@@ -135,10 +170,8 @@ void UcxGroup::work() noexcept {
     work_off();
     return;
   } catch (const NetworkExecutor::Ended&) {
-  } catch (const Error& error) {
-    fail(error);
-  } catch (const std::exception& error) {
-    fail(Error(ErrorCode::internal, error.what()));
+  } catch (...) {
+    fail(as_error(std::current_exception()));
   }
   // Opens the gate only after the network and the stream have stopped accessing the callers' buffers.
   network_->abandon();
@@ -171,8 +204,7 @@ void UcxGroup::sleep_until_called() {
   pollfd readable[] = {{network_->event_descriptor(), POLLIN, 0}, {bell_.get(), POLLIN, 0}};
   constexpr int milliseconds = 1000;
   poll(readable, 2, milliseconds);
-  std::uint64_t rings = 0;
-  [[maybe_unused]] const auto heard = read(bell_.get(), &rings, sizeof rings);
+  collectives::clear_event(bell_.get());
 }
 
 void UcxGroup::release() {

@@ -21,6 +21,10 @@
 
 namespace ddl::device {
 
+/// Whether the network accepts pointers to device memory. Tests on emulated devices, whose memory is the
+/// host's, define their own version.
+bool carries_device_memory(const collectives::UcxNetwork& network);
+
 /// Collectives through a CUDA-aware UCX worker of the group's own: UCX sends and receives device memory (over
 /// GPUDirect RDMA where the fabric has it), and kernels reduce it. Programs are lowered from plans as in the
 /// host engine.
@@ -34,8 +38,8 @@ namespace ddl::device {
 class UcxGroup final : public DimensionGroup {
  public:
   /// Uses the selected device. `staging_bytes`: see DeviceOptions. Collective; throws agreed errors:
-  /// `unsupported` if UCX cannot be used or does not transfer device memory; `invalid_argument` if
-  /// `staging_bytes` is too small.
+  /// `unsupported` if UCX cannot be used, does not know device memory or delivers wrong data;
+  /// `invalid_argument` if `staging_bytes` is too small.
   UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes);
   ~UcxGroup() override;
 
@@ -53,7 +57,6 @@ class UcxGroup final : public DimensionGroup {
   void work_off();
   void sleep_until_called();
   void release();
-  void ring() noexcept;
 
   GroupMembers& members_;
   const int device_;
