@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -218,6 +219,23 @@ class BlockBudget {
   int device_ = -1;
   std::int64_t blocks_ = 0;
 };
+
+class DeviceTable;
+
+// These open groups on the selected device. Collective; they throw agreed errors.
+
+/// Collectives by NCCL. `name` is for messages. Throws `unsupported` without NCCL or if members share a
+/// device, `timeout` at the deadline, `internal` with NCCL's message.
+std::unique_ptr<DimensionGroup> open_nccl_group(std::string name, GroupMembers& members,
+                                                const DeviceTable& devices);
+/// Collectives through page-locked memory and the host engine, for several hosts without NCCL and UCX. Throws
+/// `unsupported` if ranks are threads of one process, or if the engine has no thread of its own.
+std::unique_ptr<DimensionGroup> open_host_group(GroupMembers& members, const DeviceTable& devices);
+/// Collectives through a CUDA-aware UCX worker of the group's own. `staging_bytes`: see DeviceOptions. Throws
+/// `unsupported` if UCX cannot be used, does not know device memory or delivers wrong data;
+/// `invalid_argument` if `staging_bytes` is too small.
+std::unique_ptr<DimensionGroup> open_ucx_group(GroupMembers& members, const DeviceTable& devices,
+                                               std::size_t staging_bytes);
 
 /// Presents a context as a Bootstrap, to open networks and discover topologies beside its communicator.
 class ContextBootstrap final : public collectives::Bootstrap {

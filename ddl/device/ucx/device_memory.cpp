@@ -1,4 +1,4 @@
-#include "ddl/device/ucx/ucx_group.hpp"
+#include "ddl/device/ucx/network_calls.hpp"
 
 namespace ddl::device {
 
