@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -18,6 +17,7 @@
 #include "collectives/system/descriptors.hpp"
 #include "ddl/context/process_bootstrap.hpp"
 #include "ddl/error.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl {
 namespace {
@@ -44,16 +44,12 @@ std::optional<std::string> variable(const char* name) {
 
 int number_of(const char* name, int least, int most) {
   const std::string text = variable(name).value_or("");
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < least || value > most) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("{}: found '{}', expected a number from {} to {}. RANK and WORLD_SIZE say which of "
-                    "how many processes this is; unset both for a job of one",
-                    name, text, least, most));
-  }
-  return value;
+  const auto value = topology::parse_whole<int>(text);
+  if (value && *value >= least && *value <= most) return *value;
+  throw Error(ErrorCode::invalid_argument,
+              fmt::format("{}: found '{}', expected a number from {} to {}. RANK and WORLD_SIZE say which of "
+                          "how many processes this is; unset both for a job of one",
+                          name, text, least, most));
 }
 
 /// A name that ranks started together share, and that is unlikely to be that of another job.

@@ -7,15 +7,12 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
-#include <system_error>
 
 #include "collectives/communicator/job_topology.hpp"
 #include "collectives/device/cuda_check.hpp"
@@ -25,6 +22,7 @@
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"
 #include "topology/discovery/sysfs.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::device {
 namespace {
@@ -33,15 +31,10 @@ namespace {
 int local_rank_of(const Context& context, bool is_process) {
   const char* const text = is_process ? std::getenv("LOCAL_RANK") : nullptr;
   if (text == nullptr) return context.local_rank();
-  const std::string_view word = text;
-  int number = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size() || number < 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("LOCAL_RANK: found '{}', expected the process's index on its host, 0 or more", word));
-  }
-  return number;
+  if (const auto number = topology::parse_whole<int>(text); number && *number >= 0) return *number;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("LOCAL_RANK: found '{}', expected the process's index on its host, 0 or more", text));
 }
 
 DeviceEntry select(const Context& context, int wanted, bool is_process) {
