@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>

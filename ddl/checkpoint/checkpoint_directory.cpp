@@ -8,11 +8,9 @@
 #include <cerrno>
 #include <cstdio>
 #include <set>
-#include <string>
 #include <system_error>
 #include <utility>
 
-#include "ddl/checkpoint/checkpoint_manifest.hpp"
 #include "ddl/checkpoint/safetensors.hpp"
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"

@@ -1,21 +1,15 @@
 #include "ddl/context/agreement.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <exception>
 #include <filesystem>
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <span>
-#include <utility>
 
 #include "ddl/context/context_state.hpp"
 #include "ddl/error.hpp"
-#include "topology/json_text.hpp"
 
 namespace ddl {
 namespace {

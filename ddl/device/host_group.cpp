@@ -1,11 +1,9 @@
 #include <cuda_runtime_api.h>
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 
 #include "collectives/device/cuda_check.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"

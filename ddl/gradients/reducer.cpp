@@ -1,15 +1,12 @@
 #include "ddl/gradients/reducer.hpp"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <utility>
 
 #include "ddl/context/agreement.hpp"
-#include "ddl/context/context_state.hpp"
 #include "ddl/log.hpp"
 
 // The set-up of a reducer: checks, agreement between ranks, and buckets.

@@ -8,7 +8,6 @@
 #include <string>
 #include <string_view>
 
-#include "ddl/context/agreement.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/mpi_interposer/subgroup.hpp"
 

@@ -5,15 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "collectives/device/cuda_check.hpp"
 #include "collectives/device/exchange_range.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 namespace {

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +6,6 @@
 #include "collectives/device/cuda_check.hpp"
 #include "ddl/device/gradients/cuda_gradient_queue.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
-#include "ddl/error.hpp"
 
 // Set-up of a queue: its device memory, and the place of each bucket in it.
 

@@ -4,10 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <string>
 #include <string_view>
 
-#include "collectives/device/cuda_check.hpp"
 #include "ddl/device.hpp"
 #include "ddl/error.hpp"
 

@@ -12,7 +12,6 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <string>
 
 #include "collectives/communicator/job_topology.hpp"
 #include "collectives/device/cuda_check.hpp"
