@@ -33,11 +33,12 @@ class HostGroup final : public DimensionGroup {
           "processes")
           .as_agreed();
     }
-    // That thread cannot call a network that belongs to the thread of the trainer.
     if (!members.context().has_progress_thread()) {
-      throw Error(ErrorCode::unsupported,
-                  "collectives on devices through the host's memory: the network between hosts is MPI, which "
-                  "only the thread that made the Context may call, expected UCX (DDL_NETWORK=ucx) or NCCL")
+      throw Error(
+          ErrorCode::unsupported,
+          "collectives on devices through the host's memory: the hosts' data goes by MPI, which only "
+          "the thread that made the Context may call, expected UCX between the hosts (DDL_NETWORK=ucx, "
+          "and no plans by MPI alone), or NCCL between the devices")
           .as_agreed();
     }
     members.context().on_all_ranks("devices through the host's memory", [&] {
