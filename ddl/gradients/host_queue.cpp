@@ -107,10 +107,8 @@ void HostQueue::pack(const GradientPiece& piece, Elements target, bool counts, d
   const Elements source = gradient(piece);
   if (!counts) {
     zero(target);
-  } else if (source.data() != target.data()) {
+  } else if (source.data() != target.data() || weight != 1) {
     elementwise::scale_into(target, source, weight);
-  } else if (weight != 1) {
-    elementwise::scale(target, weight);
   }
   if (!adds_accumulated || accumulated_.empty()) return;
   elementwise::add_scaled(target, accumulated(piece), 1.0);
