@@ -42,7 +42,7 @@ Communicator& communicator_for(MPI_Comm communicator, Context& context) {
   if (is_known != 0) return *static_cast<Communicator*>(known);
   const auto* const job = dynamic_cast<MpiBootstrap*>(membership_of(context).bootstrap.get());
   auto subgroup = subgroup_of(communicator_of(context), communicator,
-                                   job == nullptr ? MPI_COMM_WORLD : job->communicator());
+                              job == nullptr ? MPI_COMM_WORLD : job->communicator());
   if (!subgroup) throw Error(ErrorCode::invalid_argument, "comm has processes that are not of this job");
   auto made = std::make_unique<Communicator>(std::move(subgroup));
   check_mpi(MPI_Comm_set_attr(communicator, key(), made.get()), "MPI_Comm_set_attr");
