@@ -37,11 +37,8 @@ int number(const char* function, const F& of) {
 /// Makes a handle of the work that `start` returns.
 template <typename F>
 int started(const char* function, ddl_work** work, const F& start) {
-  return guarded(function, [&](Job& job) {
-    require(work, "work");
-    *work = nullptr;
-    *work = job.make<ddl_work>(start(job.context().communicator()));
-  });
+  return made(function, "work", work,
+              [&](Job& job) { return job.make<ddl_work>(start(job.context().communicator())); });
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "ddl/c_api/c_job.hpp"
-#include "ddl/c_api/c_training.hpp"
 #include "ddl/device.hpp"
 #include "ddl/error.hpp"
 #include "ddl/parameters/parameters.hpp"
@@ -75,10 +74,8 @@ int ddl_device(void) {
 }
 
 int ddl_device_malloc(void** memory, size_t bytes) {
-  return on_device("ddl_device_malloc", [&](Job&, DeviceCommunicator& all) {
-    require(memory, "memory");
-    *memory = nullptr;
-    *memory = all.allocate(bytes).data;
+  return made("ddl_device_malloc", "memory", memory, [&](Job& job) -> void* {
+    return with_cuda(job, [&] { return selected(job).allocate(bytes).data; });
   });
 }
 

@@ -1,11 +1,9 @@
 #include "ddl/c_api/c_job.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdint>
 #include <cstdlib>
-#include <memory>
 
 #include "ddl/log.hpp"
 

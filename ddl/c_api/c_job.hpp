@@ -9,13 +9,23 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "ddl/context.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/ddl.h"
 #include "ddl/error.hpp"
+#include "ddl/gradient_reducer.hpp"
+#include "ddl/parameter.hpp"
 #include "ddl/shared_buffer.hpp"
+
+struct ddl_reducer {
+  ddl::GradientReducer reducer;
+  std::vector<std::size_t> gradients;  // of each parameter; SIZE_MAX for those without
+  std::unique_ptr<ddl::GradientReducer::NoSync> no_sync = nullptr;
+  bool has_device_residuals = false;  // what its 16-bit wire owes is in the device's memory
+};
 
 namespace ddl {
 class DeviceCommunicator;
@@ -119,5 +129,25 @@ int guarded(const char* function, const F& body) noexcept {
     body(Job::of_process());
   });
 }
+
+/// Sets *handle to what `make(job)` returns, or to null if that fails. `what`: the argument's name.
+template <typename T, typename F>
+int made(const char* function, const char* what, T** handle, const F& make) noexcept {
+  return guarded(function, [&](Job& job) {
+    require(handle, what);
+    *handle = nullptr;
+    *handle = make(job);
+  });
+}
+
+/// Throws `invalid_argument` for arguments that cannot be. `needs_values`: else they may be null.
+Model model_of(const ddl_parameter* parameters, int count, bool needs_values = true);
+/// A reducer on the job's device. Throws `unsupported` in a build without CUDA.
+GradientReducer device_reducer(Job& job, std::vector<Gradient> gradients, GradientReducerOptions options);
+
+/// For calls of any thread, which hold no lock: `reducer` must be a live handle.
+ddl_reducer& known(ddl_reducer* reducer);
+/// The number of a parameter's gradient.
+std::size_t index_of(const ddl_reducer& reducer, int parameter);
 
 }  // namespace ddl::c_api

@@ -1,10 +1,7 @@
-#include "ddl/c_api/c_training.hpp"
-
 #include <fmt/format.h>
 
 #include <cstdint>
 #include <exception>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -132,9 +129,7 @@ extern "C" {
 
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer) {
-  return guarded("ddl_reducer_create", [&](Job& job) {
-    require(reducer, "reducer");
-    *reducer = nullptr;
+  return made("ddl_reducer_create", "reducer", reducer, [&](Job& job) {
     require(options, "options");
     const GradientReducerOptions chosen = options_of(*options);
     const Model model = model_of(parameters, count, false);
@@ -144,9 +139,9 @@ int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_red
       indices.push_back(parameter.gradient.data() == nullptr ? none : gradients++);
     }
     const bool on_device = options->on_device != 0;
-    *reducer = job.make<ddl_reducer>(on_device ? device_reducer(job, gradients_of(model), chosen)
-                                               : GradientReducer(job.context(), gradients_of(model), chosen),
-                                     std::move(indices), nullptr, on_device && chosen.wire != DataType::f32);
+    return job.make<ddl_reducer>(on_device ? device_reducer(job, gradients_of(model), chosen)
+                                           : GradientReducer(job.context(), gradients_of(model), chosen),
+                                 std::move(indices), nullptr, on_device && chosen.wire != DataType::f32);
   });
 }
 
@@ -198,10 +193,8 @@ int ddl_reducer_free(ddl_reducer* reducer) {
 }
 
 int ddl_sampler_create(int64_t size, int64_t batch_size, uint64_t seed, int shuffle, ddl_sampler** sampler) {
-  return guarded("ddl_sampler_create", [&](Job& job) {
-    require(sampler, "sampler");
-    *sampler = nullptr;
-    *sampler = job.make<ddl_sampler>(
+  return made("ddl_sampler_create", "sampler", sampler, [&](Job& job) {
+    return job.make<ddl_sampler>(
         ShardedSampler(job.context(), count_of(size),
                        {.seed = seed, .batch_size = count_of(batch_size), .shuffle = shuffle != 0}));
   });
@@ -252,10 +245,8 @@ int ddl_check_same(const ddl_parameter* parameters, int count) {
 
 int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, ddl_reducer* reducer,
                           ddl_sampler* sampler, ddl_checkpoint** checkpoint) {
-  return guarded("ddl_checkpoint_create", [&](Job& job) {
-    require(checkpoint, "checkpoint");
+  return made("ddl_checkpoint_create", "checkpoint", checkpoint, [&](Job& job) {
     require(directory, "directory");
-    *checkpoint = nullptr;
     if (reducer != nullptr && job.handle(reducer).has_device_residuals) {
       throw Error(ErrorCode::unsupported,
                   "reducer: found gradients on a device that travel in 16 bits, whose rounding errors are in "
@@ -264,7 +255,7 @@ int ddl_checkpoint_create(const char* directory, int keep, int handle_signals, d
     if (sampler != nullptr) static_cast<void>(job.handle(sampler));
     CheckpointOptions options{.handle_signals = handle_signals != 0};
     if (keep != 0) options.keep = count_of(keep);
-    *checkpoint = job.make<ddl_checkpoint>(Checkpoint(job.context(), directory, options), reducer, sampler);
+    return job.make<ddl_checkpoint>(Checkpoint(job.context(), directory, options), reducer, sampler);
   });
 }
 

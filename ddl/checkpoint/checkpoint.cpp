@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <array>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -49,15 +48,109 @@ struct Checkpoint::State {
     context.on_all_ranks("handle signals", [&] { signals.emplace(context); });
   }
 
-  void agree(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric);
-  void require_shared_directory(std::uint64_t step);
-  void start(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric);
+  /// Checks that all ranks save the same step, and updates the layout if any rank's contents have changed.
+  void agree(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric) {
+    context.on_all_ranks(operation, [&] { check_contents(contents, metric, context.is_root()); });
+    std::string now = describe_contents(contents);
+    const auto signed_step = static_cast<std::int64_t>(step);
+    std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
+    context.communicator().all_reduce(std::span(most), ReduceOp::max);
+    if (most[1] != -most[2]) {
+      throw Error(ErrorCode::mismatch,
+                  fmt::format("{}: a rank saves step {}, another one step {}; every rank must save "
+                              "the same",
+                              operation, -most[2], most[1]))
+          .as_agreed();
+    }
+    if (most[0] == 0) return;
+    described.clear();
+    layout = agree_on_layout(context, contents, options.sharded);
+    described = std::move(now);
+  }
+  void require_shared_directory(std::uint64_t step) {
+    context.on_all_ranks(operation, [&] {
+      const fs::path aside = directory.temporary_of(step);
+      std::error_code error;
+      if (fs::is_directory(aside, error)) return;
+      throw Error(
+          ErrorCode::io,
+          fmt::format(
+              "rank {} does not see '{}', which rank 0 has made: sharded checkpoints need a file system "
+              "that all hosts share; choose a directory there, or save without shards",
+              context.rank(), aside.string()));
+    });
+  }
+  /// Starts writing this rank's part, in a thread if `options.background`.
+  void start(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric) {
+    TensorFiles files = snapshot.take(context, layout, contents, options.background);
+    manifest = {step, metric, {}, {}};
+    unfinished = true;
+    if (!options.sharded && !context.is_root()) return;
+    std::map<std::string, std::string> texts;
+    if (context.is_root()) {
+      manifest.layout = as_written(layout);
+      texts = contents.files;
+      texts[state_name] = contents.state.empty() ? "{}" : contents.state;
+    }
+    work.start(
+        [this, files = std::move(files), texts = std::move(texts)] {
+          manifest.files = write_files(directory.temporary_of(manifest.step), files, texts);
+          if (!options.sharded) complete();
+        },
+        options.background);
+  }
   void write(const fs::path& aside, const TensorFiles& files,
              const std::map<std::string, std::string>& texts);
-  void complete();
-  void finish();
-  std::optional<SavedCheckpoint> open_first(const char* kind, const std::vector<std::uint64_t>& steps);
-  std::vector<std::uint64_t> steps_on_root(const std::function<std::vector<std::uint64_t>()>& list);
+  /// Writes the manifest and publishes the checkpoint. Only on rank 0, after all files have been written.
+  void complete() {
+    const fs::path aside = directory.temporary_of(manifest.step);
+    write_files(aside, {}, {{manifest_name, manifest.to_json()}});
+    directory.publish(manifest.step);
+    directory.remove_old(manifest.step, options.keep, options.keep_best);
+  }
+  void finish() {
+    unfinished = false;
+    try {
+      context.on_all_ranks(
+          operation, [&] { work.wait(); }, WorkTime::unlimited);
+      if (!options.sharded) return;
+      const auto texts = gather_texts(context, to_json(manifest.files));
+      context.root_only(operation, [&] {
+        for (const std::string& text : texts) manifest.files.merge(parse_files(text));
+        complete();
+      });
+    } catch (...) {
+      if (context.is_root() && work.done()) directory.discard(manifest.step);
+      throw;
+    }
+  }
+  /// Opens the first undamaged checkpoint of `steps`. Errors are agreed, so all ranks try the same steps.
+  std::optional<SavedCheckpoint> open_first(const char* kind, const std::vector<std::uint64_t>& steps) {
+    std::vector<std::string> damage;
+    for (const std::uint64_t step : steps) {
+      try {
+        SavedCheckpoint saved = SavedCheckpoint::open_step(context, directory.path_of(step), step);
+        for (const std::string& text : damage)
+          context.log().warning(fmt::format("{}; used in its place: '{}'", text, saved.path().string()));
+        return saved;
+      } catch (const Error& error) {
+        if (!error.agreed() || error.code() != ErrorCode::corrupt_data) throw;
+        damage.emplace_back(error.what());
+      }
+    }
+    if (damage.empty()) return {};
+    throw Error(
+        ErrorCode::corrupt_data,
+        fmt::format("all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
+                    "away or choose another directory.",
+                    kind, directory.path().string(), damage.front()))
+        .as_agreed();
+  }
+  std::vector<std::uint64_t> steps_on_root(const std::function<std::vector<std::uint64_t>()>& list) {
+    std::string text;
+    context.root_only("look for checkpoints", [&] { text = json(list()).dump(); });
+    return json::parse(context.broadcast_string(text)).get<std::vector<std::uint64_t>>();
+  }
 
   Context context;
   CheckpointOptions options;
@@ -70,118 +163,6 @@ struct Checkpoint::State {
   CheckpointManifest manifest;  // of the save in flight, whose thread owns it while it runs
   BackgroundWork work;          // last member: its destructor waits for the thread, which uses the others
 };
-
-/// Checks that all ranks save the same step, and updates the layout if any rank's contents have changed.
-void Checkpoint::State::agree(std::uint64_t step, const CheckpointContents& contents,
-                              std::optional<double> metric) {
-  context.on_all_ranks(operation, [&] { check_contents(contents, metric, context.is_root()); });
-  std::string now = describe_contents(contents);
-  const auto signed_step = static_cast<std::int64_t>(step);
-  std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
-  context.communicator().all_reduce(std::span(most), ReduceOp::max);
-  if (most[1] != -most[2]) {
-    throw Error(ErrorCode::mismatch,
-                fmt::format("{}: a rank saves step {}, another one step {}; every rank must save "
-                            "the same",
-                            operation, -most[2], most[1]))
-        .as_agreed();
-  }
-  if (most[0] == 0) return;
-  described.clear();
-  layout = agree_on_layout(context, contents, options.sharded);
-  described = std::move(now);
-}
-
-void Checkpoint::State::require_shared_directory(std::uint64_t step) {
-  context.on_all_ranks(operation, [&] {
-    const fs::path aside = directory.temporary_of(step);
-    std::error_code error;
-    if (fs::is_directory(aside, error)) return;
-    throw Error(
-        ErrorCode::io,
-        fmt::format(
-            "rank {} does not see '{}', which rank 0 has made: sharded checkpoints need a file system "
-            "that all hosts share; choose a directory there, or save without shards",
-            context.rank(), aside.string()));
-  });
-}
-
-/// Starts writing this rank's part, in a thread if `options.background`.
-void Checkpoint::State::start(std::uint64_t step, const CheckpointContents& contents,
-                              std::optional<double> metric) {
-  TensorFiles files = snapshot.take(context, layout, contents, options.background);
-  manifest = {step, metric, {}, {}};
-  unfinished = true;
-  if (!options.sharded && !context.is_root()) return;
-  std::map<std::string, std::string> texts;
-  if (context.is_root()) {
-    manifest.layout = as_written(layout);
-    texts = contents.files;
-    texts[state_name] = contents.state.empty() ? "{}" : contents.state;
-  }
-  work.start(
-      [this, files = std::move(files), texts = std::move(texts)] {
-        manifest.files = write_files(directory.temporary_of(manifest.step), files, texts);
-        if (!options.sharded) complete();
-      },
-      options.background);
-}
-
-/// Writes the manifest and publishes the checkpoint. Only on rank 0, after all files have been written.
-void Checkpoint::State::complete() {
-  const fs::path aside = directory.temporary_of(manifest.step);
-  write_files(aside, {}, {{manifest_name, manifest.to_json()}});
-  directory.publish(manifest.step);
-  directory.remove_old(manifest.step, options.keep, options.keep_best);
-}
-
-void Checkpoint::State::finish() {
-  unfinished = false;
-  try {
-    context.on_all_ranks(
-        operation, [&] { work.wait(); }, WorkTime::unlimited);
-    if (!options.sharded) return;
-    const auto texts = gather_texts(context, to_json(manifest.files));
-    context.root_only(operation, [&] {
-      for (const std::string& text : texts) manifest.files.merge(parse_files(text));
-      complete();
-    });
-  } catch (...) {
-    if (context.is_root() && work.done()) directory.discard(manifest.step);
-    throw;
-  }
-}
-
-std::vector<std::uint64_t> Checkpoint::State::steps_on_root(
-    const std::function<std::vector<std::uint64_t>()>& list) {
-  std::string text;
-  context.root_only("look for checkpoints", [&] { text = json(list()).dump(); });
-  return json::parse(context.broadcast_string(text)).get<std::vector<std::uint64_t>>();
-}
-
-/// Opens the first undamaged checkpoint of `steps`. Errors are agreed, so all ranks try the same steps.
-std::optional<SavedCheckpoint> Checkpoint::State::open_first(const char* kind,
-                                                             const std::vector<std::uint64_t>& steps) {
-  std::vector<std::string> damage;
-  for (const std::uint64_t step : steps) {
-    try {
-      SavedCheckpoint saved = SavedCheckpoint::open_step(context, directory.path_of(step), step);
-      for (const std::string& text : damage)
-        context.log().warning(fmt::format("{}; used in its place: '{}'", text, saved.path().string()));
-      return saved;
-    } catch (const Error& error) {
-      if (!error.agreed() || error.code() != ErrorCode::corrupt_data) throw;
-      damage.emplace_back(error.what());
-    }
-  }
-  if (damage.empty()) return {};
-  throw Error(
-      ErrorCode::corrupt_data,
-      fmt::format("all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
-                  "away or choose another directory.",
-                  kind, directory.path().string(), damage.front()))
-      .as_agreed();
-}
 
 Checkpoint::Checkpoint(const Context& context, fs::path directory, CheckpointOptions options)
     : state_(std::make_unique<State>(context, directory, options)) {}

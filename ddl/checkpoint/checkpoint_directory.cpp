@@ -6,17 +6,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
 #include <set>
-#include <string>
 #include <system_error>
 #include <utility>
 
-#include "ddl/checkpoint/checkpoint_manifest.hpp"
 #include "ddl/checkpoint/safetensors.hpp"
 #include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl {
 namespace {
@@ -33,12 +31,9 @@ std::string name_of(std::string_view prefix, std::uint64_t step) {
 
 /// The step in a directory's name, unless the name differs from what name_of gives for that step.
 std::optional<std::uint64_t> step_of(std::string_view prefix, const std::string& name) {
-  std::uint64_t step = 0;
   if (!name.starts_with(prefix)) return {};
-  const char* const end = name.data() + name.size();
-  const auto parsed = std::from_chars(name.data() + prefix.size(), end, step);
-  if (parsed.ec != std::errc{} || parsed.ptr != end || name != name_of(prefix, step)) return {};
-  return step;
+  const auto step = topology::parse_whole<std::uint64_t>(std::string_view(name).substr(prefix.size()));
+  return step && name == name_of(prefix, *step) ? step : std::nullopt;
 }
 
 bool is_present(const fs::path& path) {

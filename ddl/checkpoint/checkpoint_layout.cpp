@@ -9,7 +9,6 @@
 #include <tuple>
 
 #include "ddl/checkpoint/checkpoint_manifest.hpp"
-#include "ddl/checkpoint/safetensors.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/error.hpp"
 

@@ -5,8 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "ddl/error.hpp"
-
 namespace ddl {
 namespace {
 

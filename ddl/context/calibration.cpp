@@ -5,10 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <optional>
 #include <string>
-#include <system_error>
-#include <vector>
 
 #include "collectives/communicator/probe.hpp"
 #include "ddl/checkpoint.hpp"

@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <exception>
 #include <limits>
-#include <string>
 #include <utility>
 
 #include "collectives/communicator/probe.hpp"
 #include "ddl/context/calibration.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/shared_buffer.hpp"
 

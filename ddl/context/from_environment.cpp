@@ -13,11 +13,12 @@
 #include "collectives/communicator/job_topology.hpp"
 #include "collectives/transports/network/open_network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
-#include "ddl/context/bootstrap_socket.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/context/failure_files.hpp"
 #include "ddl/context/host_identity.hpp"
+#include "ddl/context/process_bootstrap.hpp"
+#include "ddl/context/signals.hpp"
 #include "ddl/timeline/trace.hpp"
 #include "ddl/topology/program.hpp"
 #ifdef DDL_HAVE_MPI
@@ -318,9 +319,9 @@ Context connect(const std::function<ContextOptions()>& read_options, int& rank, 
                             size));
   }
 #endif
-  if (SocketBootstrap::is_present()) {
-    rank = SocketBootstrap::named_rank();
-    return connect_processes(std::make_unique<SocketBootstrap>(given.options.deadline), given, rank, report);
+  if (is_socket_job()) {
+    rank = socket_rank();
+    return connect_processes(join_by_socket(given.options.deadline), given, rank, report);
   }
   if (given.error) throw *given.error;
   return alone(given.options);

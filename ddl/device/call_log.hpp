@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -16,22 +17,66 @@ namespace ddl::device {
 class CallLog {
  public:
   /// Both arguments must outlive the log. `executor` runs the calls and must not have run any yet.
-  CallLog(collectives::FlightRecorder& recorder, DeviceExecutor& executor);
+  CallLog(collectives::FlightRecorder& recorder, DeviceExecutor& executor)
+      : recorder_(recorder), executor_(executor) {
+    communicator_ = recorder_.add_on_devices([this] { update(); });
+  }
+
   CallLog(const CallLog&) = delete;
   CallLog& operator=(const CallLog&) = delete;
-  ~CallLog();
+  ~CallLog() { recorder_.remove_on_devices(communicator_); }
 
   /// Records a call that is about to be queued.
-  collectives::CallId begin(const DeviceCall& call);
+  collectives::CallId begin(const DeviceCall& call) {
+    const std::lock_guard lock(mutex_);
+    const collectives::CallId called{topology::to_string(call.collective),
+                                     communicator_,
+                                     ++sequence_,
+                                     call.count,
+                                     call.type,
+                                     call.op,
+                                     topology::has_root(call.collective) ? call.root : -1};
+    entries_.push_back({called, recorder_.called(called), {}});
+    recorder_.begun(entries_.back().record);
+    return called;
+  }
+
   /// Records that the executor has queued the last call. Only for the thread that makes the calls.
-  void queued();
+  void queued() {
+    const std::lock_guard lock(mutex_);
+    entries_.back().given = executor_.given();
+  }
+
   /// Records which calls have completed. Must be called regularly.
-  void update();
+  void update() {
+    const GroupCalls completed = executor_.completed();
+    const std::lock_guard lock(mutex_);
+    for (; over_ < entries_.size() && entries_[over_].given; ++over_) {
+      const GroupCalls& given = *entries_[over_].given;
+      if (completed.of_group[given.last] < given.of_group[given.last]) break;
+      recorder_.over(entries_[over_].record, false);
+    }
+    for (; over_ > kept; --over_) entries_.pop_front();
+  }
+
   /// The number of calls that were incomplete at the last update.
-  [[nodiscard]] std::size_t open() const;
+  [[nodiscard]] std::size_t open() const {
+    const std::lock_guard lock(mutex_);
+    return entries_.size() - over_;
+  }
+
   /// The call that `failure` belongs to; the oldest incomplete call if the failure names none or its record
   /// is gone. Its sequence is 0 if there is no such call.
-  [[nodiscard]] collectives::CallId called(const GroupFailure& failure) const;
+  [[nodiscard]] collectives::CallId called(const GroupFailure& failure) const {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
+      return !entry.given || entry.given->of_group[failure.group] >= failure.call;
+    });
+    const bool is_known =
+        found != entries_.end() && (found != entries_.begin() || found->called.sequence == 1);
+    if (failure.call != 0 && is_known) return found->called;
+    return over_ < entries_.size() ? entries_[over_].called : collectives::CallId{};
+  }
 
  private:
   struct Entry {

@@ -9,18 +9,13 @@ namespace ddl::device {
 
 using topology::Collective;
 
-ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t chunks) {
-  ScatterGather result;
-  const std::size_t parts = count / inner;  // elements for each member of a host
-  result.rest = count % inner;
-  const std::size_t pieces = std::min(chunks, parts);
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < pieces; ++i) {
-    const std::size_t part = parts / pieces + (i < parts % pieces ? 1 : 0);
-    result.chunks.push_back({at, part});
-    at += part * inner;
+std::vector<ElementRange> cut(std::size_t count, std::size_t each, std::size_t unit) {
+  const std::size_t length = std::max((each + unit - 1) / unit, std::size_t{1}) * unit;
+  std::vector<ElementRange> ranges;
+  for (std::size_t first = 0; first < count; first += length) {
+    ranges.push_back({first, std::min(length, count - first)});
   }
-  return result;
+  return ranges;
 }
 
 DimensionCalls::DimensionCalls(const Context& context, std::span<std::byte> scratch)
@@ -109,21 +104,20 @@ struct DimensionCalls::Call {
     std::size_t slot;
     bool is_again;  // an earlier chunk of this call uses the same slot
   };
+  [[nodiscard]] std::size_t chunk_length() const { return (call.count + wanted_chunks - 1) / wanted_chunks; }
   /// Cuts the call into the plan's number of chunks, or more if the scratch memory is too small for
   /// `of_scratch` scratch elements for each element.
   [[nodiscard]] std::vector<Chunk> chunks(std::size_t of_scratch) const {
     constexpr std::size_t line = 128;
     const std::size_t in_line = line / element;
-    std::size_t each = (call.count + wanted_chunks - 1) / wanted_chunks;
+    std::size_t each = chunk_length();
     const std::size_t room = all.scratch_.size() / slots / line * line;
     if (of_scratch > 0) each = std::min(each, room / element / of_scratch);
     if (each > in_line) each = each / in_line * in_line;
-    each = std::max<std::size_t>(each, 1);
     std::vector<Chunk> result;
-    for (std::size_t first = 0; first < call.count; first += each) {
+    for (const auto& [first, count] : cut(call.count, each, 1)) {
       const std::size_t slot = result.size() % slots;
-      result.push_back({first, std::min(each, call.count - first), all.scratch_.data() + slot * room, slot,
-                        result.size() >= slots});
+      result.push_back({first, count, all.scratch_.data() + slot * room, slot, result.size() >= slots});
     }
     return result;
   }
@@ -157,32 +151,35 @@ struct DimensionCalls::Call {
   }
 
   void all_reduce() const {
-    const ScatterGather cut = scatter_gather(call.count, members, wanted_chunks);
-    const auto own = [&](const ScatterGatherChunk& chunk) {
-      return call.output + (chunk.first + own_member * chunk.part) * element;
+    const std::size_t rest_count = call.count % members;
+    const std::vector<ElementRange> chunks = cut(call.count - rest_count, chunk_length(), members);
+    const auto own = [&](const ElementRange& chunk) {
+      return call.output + (chunk.first + own_member * (chunk.count / members)) * element;
     };
-    const auto gather = [&](const ScatterGatherChunk& chunk) {
+    const auto gather = [&](const ElementRange& chunk) {
       join(between, inside);
-      part(0, Collective::all_gather, own(chunk), call.output + chunk.first * element, chunk.part);
+      part(0, Collective::all_gather, own(chunk), call.output + chunk.first * element, chunk.count / members);
     };
-    for (std::size_t i = 0; i < cut.chunks.size(); ++i) {
-      const ScatterGatherChunk& chunk = cut.chunks[i];
-      part(0, Collective::reduce_scatter, call.input + chunk.first * element, own(chunk), chunk.part);
+    for (std::size_t i = 0; i < chunks.size(); ++i) {
+      const ElementRange& chunk = chunks[i];
+      const std::size_t share = chunk.count / members;
+      part(0, Collective::reduce_scatter, call.input + chunk.first * element, own(chunk), share);
       // Queues the gather of the previous chunk behind this chunk's scatter, so that the previous chunk's
       // phase between the hosts overlaps it.
-      if (i > 0) gather(cut.chunks[i - 1]);
+      if (i > 0) gather(chunks[i - 1]);
       join(inside, between);
-      part(1, Collective::all_reduce, own(chunk), own(chunk), chunk.part);
-      all.finish(call, own(chunk), chunk.part);
+      part(1, Collective::all_reduce, own(chunk), own(chunk), share);
+      all.finish(call, own(chunk), share);
     }
-    if (!cut.chunks.empty()) gather(cut.chunks.back());
-    if (cut.rest == 0) return;
+    if (!chunks.empty()) gather(chunks.back());
+    if (rest_count == 0) return;
     // The rest has fewer elements than a host has ranks, so every rank reduces all of them.
-    std::byte* const rest = call.output + (call.count - cut.rest) * element;
-    part(0, Collective::all_reduce, call.input + (call.count - cut.rest) * element, rest, cut.rest);
+    const std::size_t at = (call.count - rest_count) * element;
+    std::byte* const rest = call.output + at;
+    part(0, Collective::all_reduce, call.input + at, rest, rest_count);
     join(inside, between);
-    part(1, Collective::all_reduce, rest, rest, cut.rest);
-    all.finish(call, rest, cut.rest);
+    part(1, Collective::all_reduce, rest, rest, rest_count);
+    all.finish(call, rest, rest_count);
   }
 
   /// Member i of each host sums the pieces of column i over its host; then the column scatters the sums.

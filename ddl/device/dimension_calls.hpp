@@ -12,21 +12,16 @@
 
 namespace ddl::device {
 
-/// A chunk of an all-reduce by dimension: elements [first, first + inner * part). Member i of a host reduces
-/// the i-th range of `part` elements over its host, then over all hosts.
-struct ScatterGatherChunk {
+/// Elements [first, first + count).
+struct ElementRange {
   std::size_t first = 0;
-  std::size_t part = 0;
+  std::size_t count = 0;
 
-  friend bool operator==(const ScatterGatherChunk&, const ScatterGatherChunk&) = default;
+  friend bool operator==(const ElementRange&, const ElementRange&) = default;
 };
-struct ScatterGather {
-  std::vector<ScatterGatherChunk> chunks;
-  std::size_t rest =
-      0;  ///< Elements after the last chunk, fewer than `inner`; every rank reduces all of them.
-};
-/// Cuts `count` elements for hosts of `inner` ranks into at most `chunks` chunks of about equal size.
-ScatterGather scatter_gather(std::size_t count, std::size_t inner, std::size_t chunks);
+/// Cuts `count` elements into ranges of `each` elements, rounded up to a multiple of `unit`; the last one may
+/// be shorter.
+std::vector<ElementRange> cut(std::size_t count, std::size_t each, std::size_t unit);
 
 /// Splits calls by dimension: dimension 0 holds the ranks of a host, dimension 1 a column, the ranks with the
 /// same index on their hosts. Each dimension has its own stream; events join them, so that chunks are

@@ -45,14 +45,6 @@ const Kernels& kernels_of([[maybe_unused]] collectives::InstructionSet set) noex
   return baseline_kernels();
 }
 
-void scale(Elements values, double factor) noexcept {
-  if (values.type() == DataType::f64) {
-    for (double& value : of<double>(values)) value *= factor;
-  } else {
-    native_kernels().scale_into(of<float>(values).data(), of<float>(values).data(), values.size(), factor);
-  }
-}
-
 bool scale_into(Elements target, ConstElements source, double factor) noexcept {
   bool all_finite = true;
   if (target.type() == DataType::f64) {

@@ -11,13 +11,13 @@ struct Kernels;
 /// The kernels for machines with instruction set `set`.
 const Kernels& kernels_of(collectives::InstructionSet set) noexcept;
 
-/// values[i] *= factor, for f32 or f64. The result is that of double precision rounded once, except for about
-/// one value in a million; so a mean of integers that is an integer is exact.
-void scale(Elements values, double factor) noexcept;
 /// target[i] = source[i] * factor, rounded to the target's type. Both are f64, both are f32, or one is f32
-/// and the other f16 or bf16. They must not overlap. Returns false if a 16-bit target then holds a value
-/// that is not finite.
+/// and the other f16 or bf16. They must not overlap, unless they are the same f32 or f64. A result in f32 is
+/// that of double precision rounded once, except for about one value in a million; so a mean of integers that
+/// is an integer is exact. Returns false if a 16-bit target then holds a value that is not finite.
 bool scale_into(Elements target, ConstElements source, double factor) noexcept;
+/// values[i] *= factor, for f32 or f64.
+inline void scale(Elements values, double factor) noexcept { scale_into(values, values, factor); }
 /// target[i] += source[i] * factor. The target is f32 or f64; the source has the same type or, for an f32
 /// target, f16 or bf16. They must not overlap.
 void add_scaled(Elements target, ConstElements source, double factor) noexcept;

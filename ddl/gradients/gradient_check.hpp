@@ -1,5 +1,9 @@
 #pragma once
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -8,6 +12,7 @@
 #include <vector>
 
 #include "ddl/gradient_reducer.hpp"
+#include "ddl/parameters/parameters.hpp"
 
 namespace ddl {
 
@@ -16,19 +21,56 @@ namespace ddl {
 class GradientCheck {
  public:
   /// For gradients in the host's memory, which must outlive this object.
-  explicit GradientCheck(std::span<const Gradient> gradients);
+  explicit GradientCheck(std::span<const Gradient> gradients)
+      : gradients_(gradients), seen_(gradients.size()) {}
 
   /// Finds memory that has been freed or that still holds the last step's result, because the trainer writes
   /// elsewhere.
-  std::optional<std::string> at_ready(std::size_t index);
+  std::optional<std::string> at_ready(std::size_t index) {
+    const std::span<const std::byte> values = gradients_[index].values.bytes();
+    if (!is_mapped(values)) return "its memory is gone: expected it to stay while the reducer lives";
+    for (const Elements& summand : gradients_[index].summands) {
+      if (!is_mapped(summand.bytes())) {
+        return "the memory of a summand is gone: expected it to stay while the reducer lives";
+      }
+    }
+    Seen& seen = seen_[index];
+    seen.at_ready = hash_of(values);
+    if (!seen.has_step || seen.at_ready != seen.after_step) return {};
+    return "it holds just what the last step left there: has its vector moved, so that backward writes "
+           "elsewhere?";
+  }
+
   /// Remembers the gradient after its summands were added.
-  void after_summands(std::size_t index);
+  void after_summands(std::size_t index) {
+    seen_[index].at_ready = hash_of(gradients_[index].values.bytes());
+  }
+
   /// Finds memory that has been written to since `at_ready` or `after_summands`.
-  [[nodiscard]] std::optional<std::string> before_reduction(std::size_t index) const;
+  [[nodiscard]] std::optional<std::string> before_reduction(std::size_t index) const {
+    if (hash_of(gradients_[index].values.bytes()) == seen_[index].at_ready) return {};
+    return "it was written to after ready(): report it when nothing is added to it any more";
+  }
+
   /// Remembers the step's results.
-  void after_step();
+  void after_step() {
+    for (std::size_t i = 0; i < gradients_.size(); ++i) {
+      const std::span<const std::byte> values = gradients_[i].values.bytes();
+      seen_[i].has_step = std::ranges::any_of(values, [](std::byte value) { return value != std::byte{0}; });
+      seen_[i].after_step = hash_of(values);
+    }
+  }
 
  private:
+  static bool is_mapped(std::span<const std::byte> values) {
+    if (values.empty()) return true;
+    const auto page = static_cast<std::uintptr_t>(sysconf(_SC_PAGESIZE));
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(values.data()) / page * page;
+    const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(values.data() + values.size());
+    std::vector<unsigned char> pages((end - begin + page - 1) / page);
+    return mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()) == 0;
+  }
+
   struct Seen {
     std::uint64_t at_ready = 0;
     std::uint64_t after_step = 0;

@@ -1,9 +1,7 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdint>
 #include <limits>
 #include <span>
 #include <vector>
@@ -25,25 +23,22 @@ class GradientNorm {
 
   void clear() noexcept {
     sum_ = 0;
-    not_finite_ = 0;
-    bins_.fill(0);
+    squares_ = {};
   }
   /// Adds f32 or f64 values. An exact norm rounds f64 values to f32.
   void add(ConstElements values) noexcept {
     if (!exact_) {
       sum_ += elementwise::sum_of_squares(values);
     } else if (values.type() == DataType::f64) {
-      const auto* const data = static_cast<const double*>(values.data());
-      for (std::size_t i = 0; i < values.size(); ++i) add_exactly(static_cast<float>(data[i]));
+      add_exactly(static_cast<const double*>(values.data()), values.size());
     } else {
-      const auto* const data = static_cast<const float*>(values.data());
-      for (std::size_t i = 0; i < values.size(); ++i) add_exactly(data[i]);
+      add_exactly(static_cast<const float*>(values.data()), values.size());
     }
   }
   /// Adds a value that is not finite.
   void add_overflow() noexcept {
     sum_ = std::numeric_limits<double>::infinity();
-    ++not_finite_;
+    ++squares_.not_finite;
   }
   /// Adds `values`, and then multiplies them in place by `factor`. One pass over memory.
   void add_and_scale(Elements values, double factor) noexcept {
@@ -70,26 +65,16 @@ class GradientNorm {
   }
 
  private:
-  // The sum of squares in one bin, as an integer. Each square is below 2^80 in units of its bin.
-  __extension__ using Whole = unsigned __int128;
-
-  void add_exactly(float value) noexcept {
-    if (!is_finite(value)) {
-      ++not_finite_;
-      return;
-    }
-    const SquareInBin square = square_in_bin(value);
-    bins_[static_cast<std::size_t>(square.bin)] += static_cast<Whole>(square.root) << square.shift;
+  template <typename Float>
+  void add_exactly(const Float* values, std::size_t count) noexcept {
+    SquareCollector collector;
+    const AddInTurn add{squares_};
+    for (std::size_t i = 0; i < count; ++i) collector.collect(static_cast<float>(values[i]), add);
+    collector.flush(add);
+    carry(squares_);  // so that neither later sums nor the one over 2^31 ranks can overflow
   }
   [[nodiscard]] double exact_over_all(Communicator& communicator) const {
-    ExactSquares squares{};
-    for (std::size_t bin = 0; bin < bins_.size(); ++bin) {
-      for (std::size_t part = 0; part < sizeof(Whole) / sizeof(std::uint32_t); ++part) {
-        squares.digit[bin + part] += static_cast<std::uint32_t>(bins_[bin] >> (32 * part));
-      }
-    }
-    squares.not_finite = not_finite_;
-    carry(squares);  // so that the sum over 2^31 ranks cannot overflow
+    ExactSquares squares = squares_;
     communicator.all_reduce(&squares, ExactSquares::numbers, DataType::i64, ReduceOp::sum);
     carry(squares);
     return std::sqrt(value_of(squares));
@@ -98,8 +83,7 @@ class GradientNorm {
   bool exact_;
   double sum_ = 0;
   std::vector<double> sums_;  // scratch of over_all
-  std::uint64_t not_finite_ = 0;
-  std::array<Whole, ExactSquares::bins> bins_{};
+  ExactSquares squares_ = {};
 };
 
 }  // namespace ddl

@@ -21,8 +21,7 @@ namespace ddl {
 struct ExactSquares {
   static constexpr int lowest_exponent = -298;
   static constexpr int digit_bits = 32;
-  static constexpr int bins = 18;  ///< Number of lowest digits of a square, which is below 2^256.
-  static constexpr int digits = bins + 4;
+  static constexpr int digits = 22;  ///< 4 from the lowest digit of a square on, which is one of 18.
   static constexpr int numbers = digits + 1;
 
   std::uint64_t digit[digits];
@@ -78,6 +77,14 @@ class SquareCollector {
  private:
   int bin_ = 0;
   std::uint64_t low_ = 0, high_ = 0;
+};
+
+/// Adds a number to a digit without atomics, for SquareCollector on a single thread.
+struct AddInTurn {
+  ExactSquares& squares;
+  void operator()(int digit, std::uint64_t number) const {
+    (digit == ExactSquares::digits ? squares.not_finite : squares.digit[digit]) += number;
+  }
 };
 
 /// Normalizes the digits to 32 bits, so that equal sums have equal digits.
@@ -253,14 +260,6 @@ DDL_HOST_DEVICE void unpack_exactly(const Bucket& bucket, double factor, const R
   unpack_and_see(bucket, factor, own, lane, [&](float value) { squares.collect(value, add); });
   squares.flush(add);
 }
-
-/// Adds a number to a digit without atomics, for a single thread.
-struct AddInTurn {
-  ExactSquares& squares;
-  void operator()(int digit, std::uint64_t number) const {
-    (digit == ExactSquares::digits ? squares.not_finite : squares.digit[digit]) += number;
-  }
-};
 
 /// target += source * weight
 DDL_HOST_DEVICE void add_scaled(float* target, const void* source, DataType type, std::uint64_t count,

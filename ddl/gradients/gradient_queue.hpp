@@ -67,8 +67,6 @@ class GradientQueue {
   virtual void open(const ReducerParts& parts) = 0;
   /// The bucket size for gradients of `total` bytes.
   virtual std::size_t bucket_bytes(std::size_t total) = 0;
-  /// The divisor of each bucket's number of elements.
-  [[nodiscard]] virtual std::size_t multiple() const = 0;
   /// Allocates memory for new buckets. `is_final`: the layout will not change again.
   virtual void arrange(const std::vector<BucketLayout>& layouts, bool is_final) = 0;
   /// For each bucket, hashes of the plans that determine the order of this rank's additions.
@@ -120,6 +118,22 @@ class GradientQueue {
   virtual void gather(std::span<const Parameter> parameters, Stream stream) = 0;
   [[nodiscard]] virtual std::vector<NamedTensor> residuals() = 0;
 };
+
+/// The rounding errors of buckets with a 16-bit wire type, as tensors of a checkpoint. `of(bucket)`: those of
+/// a bucket; empty without such a type.
+template <typename Buckets, typename Of>
+std::vector<NamedTensor> residual_tensors(Buckets& buckets, const Of& of) {
+  std::vector<NamedTensor> tensors;
+  for (std::size_t i = 0; i < buckets.size(); ++i) {
+    const std::span<float> errors = of(buckets[i]);
+    if (errors.empty()) continue;
+    tensors.push_back({"residual/" + std::to_string(i),
+                       DataType::f32,
+                       {static_cast<std::int64_t>(errors.size())},
+                       std::as_writable_bytes(errors)});
+  }
+  return tensors;
+}
 
 /// The hash of a communicator's plan for `count` elements, as text; empty for a single rank or no elements.
 template <typename AnyCommunicator>

@@ -41,7 +41,6 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
     if (bucket.way == Way::rows) {
       bucket.before = std::exchange(last_of_rows, &bucket);
       if (!works_done_) works_done_ = std::make_shared<std::atomic<std::uint64_t>>(0);
-      bucket.map = allocate<std::uint8_t>(context_, parts_->touched[layout.pieces.front().gradient].rows());
     }
     // Rounding errors belong to a bucket, so none are kept before the layout is final.
     if (is_final && bucket.way != Way::rows) bucket.wire = wire_;
@@ -108,10 +107,8 @@ void HostQueue::pack(const GradientPiece& piece, Elements target, bool counts, d
   const Elements source = gradient(piece);
   if (!counts) {
     zero(target);
-  } else if (source.data() != target.data()) {
+  } else if (source.data() != target.data() || weight != 1) {
     elementwise::scale_into(target, source, weight);
-  } else if (weight != 1) {
-    elementwise::scale(target, weight);
   }
   if (!adds_accumulated || accumulated_.empty()) return;
   elementwise::add_scaled(target, accumulated(piece), 1.0);
@@ -124,8 +121,7 @@ void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
   bucket.weight = counts ? contribution.weight : 1;
   bucket.adds_accumulated = contribution.adds_accumulated;
   bucket.awaits_map = true;
-  std::ranges::copy(parts_->touched[whole.gradient].own(), bucket.map.begin());
-  follow(bucket, all_.all_reduce_async(bucket.map.span(), ReduceOp::max));
+  follow(bucket, parts_->touched[whole.gradient].exchange(all_));
 }
 
 /// Starts the reduction of the touched rows, once the map of all ranks' touched rows is complete. Other rows
@@ -133,7 +129,7 @@ void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
 void HostQueue::reduce_rows(Bucket& bucket) {
   const GradientPiece& whole = bucket.layout.pieces.front();
   TouchedRows& touched = parts_->touched[whole.gradient];
-  touched.set_all(bucket.map.span());
+  touched.set_all();
   const bool alone = touched.travel_alone(context_);
   const bool in_place = !alone && gradient(whole).type() == bucket.layout.type;
   // In place, the rows that this rank did not touch are zeros already.
@@ -267,7 +263,8 @@ void HostQueue::conclude(bool has_problem, std::size_t missing) {
 std::uint64_t HostQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
-    sum += bucket.map.size() + bucket.values.size() * size_of(bucket.wire.value_or(bucket.layout.type));
+    if (bucket.way == Way::rows) sum += parts_->touched[bucket.layout.pieces.front().gradient].rows();
+    sum += bucket.values.size() * size_of(bucket.wire.value_or(bucket.layout.type));
   }
   return sum;
 }
@@ -302,19 +299,6 @@ void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/)
     works[i].wait();
     if (one_run(buckets_[i].layout, parameters).size() == 0) copy(buckets_[i], gathered[i], true);
   }
-}
-
-std::vector<NamedTensor> HostQueue::residuals() {
-  std::vector<NamedTensor> tensors;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    const std::span<float> kept = buckets_[i].residual.kept;
-    if (kept.empty()) continue;
-    tensors.push_back({"residual/" + std::to_string(i),
-                       DataType::f32,
-                       {static_cast<std::int64_t>(kept.size())},
-                       std::as_writable_bytes(kept)});
-  }
-  return tensors;
 }
 
 }  // namespace ddl

@@ -40,7 +40,6 @@ class HostQueue final : public GradientQueue {
     if (parts.options.wire != DataType::f32 && context_.hosts() > 1) wire_ = parts.options.wire;
   }
   std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
-  [[nodiscard]] std::size_t multiple() const override { return parts_->options.sharded_update ? ranks_ : 1; }
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
   [[nodiscard]] std::vector<std::string> plans() const override;
 
@@ -92,7 +91,9 @@ class HostQueue final : public GradientQueue {
   }
   void drain() noexcept override;
   void gather(std::span<const Parameter> parameters, Stream stream) override;
-  [[nodiscard]] std::vector<NamedTensor> residuals() override;
+  [[nodiscard]] std::vector<NamedTensor> residuals() override {
+    return residual_tensors(buckets_, [](Bucket& bucket) { return std::span(bucket.residual.kept); });
+  }
 
  private:
   enum class Way { dense, scatter, rows };
@@ -121,7 +122,6 @@ class HostQueue final : public GradientQueue {
     // Only for rows:
     Bucket* before = nullptr;  // the previous bucket with rows
     bool awaits_map = false;   // `work` is the exchange of the map, after which the rows are reduced
-    SharedBuffer<std::uint8_t> map;
     double weight = 1;
     bool adds_accumulated = false;
 

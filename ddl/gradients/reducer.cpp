@@ -1,15 +1,12 @@
 #include "ddl/gradients/reducer.hpp"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <exception>
 #include <functional>
-#include <utility>
 
 #include "ddl/context/agreement.hpp"
-#include "ddl/context/context_state.hpp"
 #include "ddl/log.hpp"
 
 // The set-up of a reducer: checks, agreement between ranks, and buckets.
@@ -83,7 +80,7 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
   agree();
   for (const Gradient& gradient : gradients) {
     bytes += gradient.values.bytes().size();
-    touched.emplace_back(gradient);
+    touched.emplace_back(context, gradient);
   }
   queue->open({context, gradients, options, touched});
   learned.bucket_bytes = options.bucket_bytes > 0 ? options.bucket_bytes : queue->bucket_bytes(bytes);
@@ -172,12 +169,13 @@ std::vector<BucketLayout> GradientReducer::State::layouts() const {
   }
   const bool by_readiness = is_learned() && !options.sharded_update;
   const std::vector<std::size_t> order = by_readiness ? learned.order : reverse_order(gradients.size());
-  std::vector<BucketLayout> layouts = bucket_layout({.counts = counts,
-                                                     .rows = rows,
-                                                     .order = order,
-                                                     .bucket_bytes = learned.bucket_bytes,
-                                                     .multiple = queue->multiple(),
-                                                     .types = types});
+  std::vector<BucketLayout> layouts =
+      bucket_layout({.counts = counts,
+                     .rows = rows,
+                     .order = order,
+                     .bucket_bytes = learned.bucket_bytes,
+                     .multiple = options.sharded_update ? static_cast<std::size_t>(context.size()) : 1,
+                     .types = types});
   if (is_learned() && options.sharded_update) {
     std::vector<std::size_t> place(gradients.size());
     for (std::size_t i = 0; i < learned.order.size(); ++i) place[learned.order[i]] = i;

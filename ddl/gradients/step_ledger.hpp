@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "ddl/gradients/buckets.hpp"
+#include "ddl/shared_buffer.hpp"
+#include "ddl/work.hpp"
 
 namespace ddl {
 
@@ -70,8 +72,10 @@ class StepLedger {
 class TouchedRows {
  public:
   /// Has 0 rows for a gradient without a `row_width`.
-  explicit TouchedRows(const Gradient& gradient)
-      : width_(gradient.row_width), own_(width_ > 0 ? gradient.values.size() / width_ : 0) {
+  TouchedRows(const Context& context, const Gradient& gradient)
+      : width_(gradient.row_width),
+        own_(allocate<std::uint8_t>(context, width_ > 0 ? gradient.values.size() / width_ : 0)),
+        map_(allocate<std::uint8_t>(context, own_.size())) {
     all_.reserve(own_.size());
   }
 
@@ -81,14 +85,15 @@ class TouchedRows {
   }
   void add_all() noexcept { std::ranges::fill(own_, std::uint8_t{1}); }
   void clear() noexcept { std::ranges::fill(own_, std::uint8_t{0}); }
-  /// This rank's map: 1 for each row that it touched.
-  [[nodiscard]] std::span<const std::uint8_t> own() const noexcept { return own_; }
 
-  /// `map`: 1 for each row that any rank touched.
-  void set_all(std::span<const std::uint8_t> map) {
+  /// Starts the exchange of the maps, after which `set_all` knows the rows that any rank has touched.
+  [[nodiscard]] Work exchange(Communicator& ranks) {
+    return ranks.all_reduce_async(own_.data(), map_.data(), rows(), DataType::u8, ReduceOp::max);
+  }
+  void set_all() {
     all_.clear();
-    for (std::size_t row = 0; row < map.size(); ++row) {
-      if (map[row] != 0) all_.push_back(static_cast<std::uint32_t>(row));
+    for (std::size_t row = 0; row < rows(); ++row) {
+      if (map_[row] != 0) all_.push_back(static_cast<std::uint32_t>(row));
     }
   }
   /// The rows that any rank touched, ascending.
@@ -115,7 +120,7 @@ class TouchedRows {
 
  private:
   std::size_t width_;
-  std::vector<std::uint8_t> own_;
+  SharedBuffer<std::uint8_t> own_, map_;  // 1 for each row that this rank has touched, or any rank
   std::vector<std::uint32_t> all_;
 };
 

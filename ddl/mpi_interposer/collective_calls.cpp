@@ -108,11 +108,13 @@ int serve(Function function, Decision (*decide)(const Call&, Arguments...), cons
     }
     Task& task = std::get<Task>(decision);
     interposer->tally().served(function, task.bytes);
+    // All ranks see the same size, so no rank waits for one that has nothing to send.
+    const bool is_empty = task.bytes == 0;
     if (!blocks(function)) {
-      return interposer->requests().add(Work(communicator->start(task.request)), std::move(task.finish),
-                                        request);
+      Work work = is_empty ? Work() : Work(communicator->start(task.request));
+      return interposer->requests().add(std::move(work), std::move(task.finish), request);
     }
-    if (task.bytes != 0) communicator->run(task.request);
+    if (!is_empty) communicator->run(task.request);
     if (task.finish) task.finish();
     return MPI_SUCCESS;
   });

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <type_traits>
 
 #include "ddl/files/durable_file.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl {
 namespace {
@@ -19,11 +19,9 @@ using Text = std::string_view;
 template <typename T>
 bool parse(Text text, T& value, T least, T most) {
   if (std::is_integral_v<T> && text.size() > 1 && text.front() == '0') return false;
-  T read{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), read);
-  if (error != std::errc{} || end != text.data() + text.size() || !(read >= least && read <= most))
-    return false;
-  value = read;
+  const auto read = topology::parse_whole<T>(text);
+  if (!read || !(*read >= least && *read <= most)) return false;
+  value = *read;
   return true;
 }
 
@@ -84,18 +82,16 @@ std::string mode_of(const O& o) {
 bool set_plans(O& o, Text names) {
   constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
   o.plans.clear();
-  for (;;) {
-    const std::size_t comma = names.find(',');
-    const std::string name(names.substr(0, comma));
+  for (const Text part : topology::split(names, ',')) {
+    const std::string name(part);
     if (name.empty()) return false;
     try {
       o.plans.push_back(topology::plan_from_json(read_file(name, largest_file, "a plan"), name));
     } catch (const Error& error) {
       throw Error(error.code(), fmt::format("'{}': {}", name, error.what()));
     }
-    if (comma == Text::npos) return true;
-    names.remove_prefix(comma + 1);
   }
+  return true;
 }
 std::string plans_of(const O& o) { return o.plans.empty() ? "" : fmt::format("{} plans", o.plans.size()); }
 

@@ -4,12 +4,9 @@
 
 #include <array>
 #include <bit>
-#include <cstddef>
-#include <cstdint>
 #include <cstring>
 #include <functional>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 

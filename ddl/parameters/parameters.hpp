@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-#include "ddl/broadcast_parameters.hpp"
 #include "ddl/context.hpp"
+#include "ddl/parameter.hpp"
 
 namespace ddl {
 

@@ -7,7 +7,6 @@
 #include <limits>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "collectives/communicator/request.hpp"
 #include "collectives/system/clock.hpp"

@@ -8,10 +8,7 @@
 #include <utility>
 
 #include "collectives/communicator/request.hpp"
-#include "collectives/timeline/run_recorder.hpp"
-#include "collectives/transports/network/network.hpp"
 #include "ddl/timeline.hpp"
-#include "ddl/timeline/clocks.hpp"
 #include "ddl/timeline/run_summary.hpp"
 #include "ddl/timeline/trace.hpp"
 

@@ -70,6 +70,18 @@ for rank in 0 1 2 3; do expect $rank 0 "rank $rank of 4 .*: 0 wrong"; done
 run 2 die 1 host
 expect 0 1 "rank 1 .*has died"
 
+# CUDA's thread for host functions must not call an MPI that belongs to the trainer's thread.
+if command -v mpirun >/dev/null; then
+  DDL_NETWORK=mpi OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
+    mpirun --oversubscribe --bind-to none -n 2 \
+    bash -c 'DDL_HOST_ID=host$OMPI_COMM_WORLD_RANK exec "$0" results host' "$program" >"$work/out.0" 2>&1
+  echo $? >"$work/status.0"
+  if ! grep -q "this build of ddl has no MPI" "$work/out.0"; then
+    grep -q "data goes by MPI, .*expected UCX between the hosts" "$work/out.0" || fail "MPI is not refused"
+    [ "$(cat "$work/status.0")" != 0 ] || fail "MPI is used by CUDA's thread"
+  fi
+fi
+
 # By NCCL, over sockets; tests results, not speed.
 export NCCL_SOCKET_IFNAME=lo
 by_nccl=1

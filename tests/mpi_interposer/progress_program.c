@@ -28,12 +28,35 @@ static void broadcast_to_the_slow(void) {
   free(block);
 }
 
+/* Calls of no elements complete at once: rank 0 completes its own before the other ranks make theirs. */
+static void do_nothing(void) {
+  enum { calls = 5 };
+  MPI_Request requests[calls];
+  int* counts = calloc((size_t)size, sizeof *counts);
+  double unused = 0;
+  for (int turn = 0; turn < 2; ++turn) {
+    if ((turn == 0) != (rank == 0)) continue;
+    if (turn == 1) MPI_Recv(&unused, 1, MPI_DOUBLE, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    MPI_Iallreduce(MPI_IN_PLACE, &unused, 0, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
+    MPI_Ibcast(&unused, 0, MPI_DOUBLE, size - 1, MPI_COMM_WORLD, &requests[1]);
+    MPI_Ireduce_scatter(MPI_IN_PLACE, &unused, counts, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[2]);
+    MPI_Ireduce_scatter_block(MPI_IN_PLACE, &unused, 0, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[3]);
+    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DOUBLE, &unused, 0, MPI_DOUBLE, MPI_COMM_WORLD, &requests[4]);
+    MPI_Waitall(calls, requests, MPI_STATUSES_IGNORE);
+    for (int other = 1; turn == 0 && other < size; ++other) {
+      MPI_Send(&unused, 1, MPI_DOUBLE, other, 9, MPI_COMM_WORLD);
+    }
+  }
+  free(counts);
+}
+
 int main(int argc, char** argv) {
   enum { n = 16 << 20 };
   MPI_Init(&argc, &argv);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank);
   MPI_Comm_size(MPI_COMM_WORLD, &size);
   broadcast_to_the_slow();
+  do_nothing();
   char* data = calloc(n, 1);
   double sum = 1;
   for (int turn = 0; turn < 3; ++turn) {

@@ -5,15 +5,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 #include <string>
 #include <utility>
 
 #include "collectives/device/cuda_check.hpp"
 #include "collectives/device/exchange.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/device/runtime/cuda_handles.hpp"
-#include "ddl/device/runtime/dimension_group.hpp"
 
 namespace ddl::device {
 namespace {
@@ -168,13 +165,8 @@ void ExchangeGroup::run(const DeviceCall& call) {
 /// know which buffers its peers have registered, so all ranks cut the call into the same parts.
 void ExchangeGroup::run_staged(const DeviceCall& call) {
   const std::size_t element = size_of(call.type);
-  const std::size_t in_pieces =
-      call.collective == Collective::reduce_scatter ? static_cast<std::size_t>(ranks_) : 1;
-  const std::size_t out_pieces =
-      call.collective == Collective::all_gather ? static_cast<std::size_t>(ranks_) : 1;
+  const auto [in_pieces, out_pieces, most] = staged_pieces(call, ranks_, staging_bytes_);
   const std::size_t whole = call.count * element;
-  const std::size_t line = line_bytes / element;
-  const std::size_t most = staging_bytes_ / (std::max(in_pieces, out_pieces) * element) / line * line;
   const auto input = registered(call.input, in_pieces * whole);
   const auto output = registered(call.output, out_pieces * whole);
   constexpr Address staging = Address{1} << window_shift;

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <exception>
@@ -7,7 +6,6 @@
 #include "collectives/device/cuda_check.hpp"
 #include "ddl/device/gradients/cuda_gradient_queue.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
-#include "ddl/error.hpp"
 
 // Set-up of a queue: its device memory, and the place of each bucket in it.
 
@@ -100,7 +98,6 @@ void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool i
     bucket.on_device.scattered = scatters(bucket);
     const Elements run = one_run(layout, parts_->gradients);
     bucket.is_packed = run.size() == 0 || !communicator_.reaches(run.data(), run.bytes().size());
-    if (layout.rows) bucket.map.resize(parts_->touched[layout.pieces.front().gradient].rows());
   }
   place_buckets();
   write_pieces();
@@ -205,19 +202,6 @@ std::vector<std::string> CudaGradientQueue::plans() const {
     plans.push_back(plan_text(communicator_, collective, bucket.layout.count(), DataType::f32, wire(bucket)));
   }
   return plans;
-}
-
-std::vector<NamedTensor> CudaGradientQueue::residuals() {
-  std::vector<NamedTensor> tensors;
-  for (std::size_t i = 0; i < buckets_.size(); ++i) {
-    if (!wire(buckets_[i])) continue;
-    const std::size_t count = buckets_[i].layout.count();
-    tensors.push_back({"residual/" + std::to_string(i),
-                       DataType::f32,
-                       {static_cast<std::int64_t>(count)},
-                       std::as_writable_bytes(std::span(buckets_[i].residual, count))});
-  }
-  return tensors;
 }
 
 }  // namespace ddl

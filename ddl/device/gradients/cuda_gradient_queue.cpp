@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "collectives/device/cuda_check.hpp"
+#include "ddl/device/device_timeline.hpp"
 #include "ddl/device/gradients/gradient_kernels.hpp"
-#include "ddl/device/runtime/nvtx_range.hpp"
 #include "ddl/gradients/reducer.hpp"
 
 namespace ddl {
@@ -83,10 +83,8 @@ void CudaGradientQueue::reduce(std::size_t index, const Contribution& contributi
     zero(values.data(), values.bytes().size());
   }
   if (bucket.layout.rows) {
-    const std::span<const std::uint8_t> own = parts_->touched[bucket.layout.pieces.front().gradient].own();
-    std::ranges::copy(own, bucket.map.begin());
     bucket.weight = contribution.weight;
-    bucket.exchange = parts_->context.communicator().all_reduce_async(std::span(bucket.map), ReduceOp::max);
+    bucket.exchange = touched(bucket).exchange(parts_->context.communicator());
     return;
   }
   const gradient_pass::Bucket& on_device = bucket.on_device;
@@ -110,9 +108,9 @@ void CudaGradientQueue::reduce(std::size_t index, const Contribution& contributi
 /// of the step's bucket; other rows are zeros and do not travel.
 void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   const GradientPiece& whole = bucket.layout.pieces.front();
-  TouchedRows& touched = parts_->touched[whole.gradient];
+  TouchedRows& touched = this->touched(bucket);
   bucket.exchange.wait();
-  touched.set_all(bucket.map);
+  touched.set_all();
   const bool alone = touched.travel_alone(parts_->context);
   const std::vector<GradientPiece> pieces =
       alone ? touched.pieces(whole.gradient) : std::vector<GradientPiece>{whole};
@@ -189,7 +187,8 @@ StepOutcome CudaGradientQueue::fetch() {
 std::uint64_t CudaGradientQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
-    sum += bucket.map.size() + bucket.on_device.count * size_of(wire(bucket).value_or(DataType::f32));
+    if (bucket.layout.rows) sum += touched(bucket).rows();
+    sum += bucket.on_device.count * size_of(wire(bucket).value_or(DataType::f32));
   }
   return sum;
 }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cuda_runtime_api.h>
 #include <fmt/format.h>
 
 #include <cstddef>
@@ -28,7 +27,6 @@ class CudaGradientQueue final : public GradientQueue {
   [[nodiscard]] bool is_on_device() const noexcept override { return true; }
   void open(const ReducerParts& parts) override;
   std::size_t bucket_bytes(std::size_t total) override;
-  [[nodiscard]] std::size_t multiple() const override { return parts_->options.sharded_update ? ranks() : 1; }
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
   [[nodiscard]] std::vector<std::string> plans() const override;
 
@@ -53,7 +51,11 @@ class CudaGradientQueue final : public GradientQueue {
     staged_pieces_ = 0;
   }
   void gather(std::span<const Parameter> parameters, Stream stream) override;
-  [[nodiscard]] std::vector<NamedTensor> residuals() override;
+  [[nodiscard]] std::vector<NamedTensor> residuals() override {
+    return residual_tensors(buckets_, [](const Bucket& bucket) {
+      return std::span(bucket.residual, bucket.residual == nullptr ? 0 : bucket.layout.count());
+    });
+  }
 
  private:
   struct Bucket {
@@ -62,7 +64,6 @@ class CudaGradientQueue final : public GradientQueue {
     bool is_packed = false;                // copied to memory of its own instead of reduced in place
     float* residual = nullptr;             // rounding error of each value from the 16-bit wire type
     // For rows.
-    std::vector<std::uint8_t> map;
     Work exchange;
     double weight = 1;
   };
@@ -71,6 +72,9 @@ class CudaGradientQueue final : public GradientQueue {
   /// The wire type between hosts; empty for f32, which rows always use.
   [[nodiscard]] std::optional<DataType> wire(const Bucket& bucket) const {
     return bucket.residual != nullptr ? std::optional(parts_->options.wire) : std::nullopt;
+  }
+  [[nodiscard]] TouchedRows& touched(const Bucket& bucket) const {
+    return parts_->touched[bucket.layout.pieces.front().gradient];
   }
   [[nodiscard]] bool scatters(const Bucket& bucket) const {
     return parts_->options.sharded_update && !bucket.layout.rows;

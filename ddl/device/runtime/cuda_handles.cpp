@@ -3,14 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
+#include <cstdlib>
 #include <string_view>
 
-#include "collectives/device/cuda_check.hpp"
+#include "ddl/device.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl {
 namespace {
+
+constexpr const char* connections = "CUDA_DEVICE_MAX_CONNECTIONS";
+constexpr const char* loading = "CUDA_MODULE_LOADING";
+
+std::string_view variable(const char* name) noexcept {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
 
 std::string version_text(int version) { return fmt::format("{}.{}", version / 1000, version % 1000 / 10); }
 
@@ -61,6 +69,17 @@ int cuda_devices() {
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error != cudaSuccess || count == 0) no_device(error == cudaSuccess ? cudaErrorNoDevice : error);
   return count;
+}
+
+void set_cuda_environment() {
+  constexpr int unless_it_is_set = 0;
+  setenv(connections, std::to_string(device::most_connections).c_str(), unless_it_is_set);
+  setenv(loading, device::eager, unless_it_is_set);
+}
+
+bool device::has_cuda_environment() noexcept {
+  return std::atoi(variable(connections).data()) >= device::most_connections &&
+         variable(loading) == device::eager;
 }
 
 }  // namespace ddl

@@ -11,6 +11,14 @@
 
 namespace ddl::device {
 
+/// CUDA_DEVICE_MAX_CONNECTIONS, the number of a device's hardware queues: the maximum; the default is 8.
+inline constexpr int most_connections = 32;
+/// CUDA_MODULE_LOADING: loads kernels when CUDA starts; loading on first launch waits for running kernels.
+inline constexpr const char* eager = "EAGER";
+
+/// Whether both environment variables have these values.
+bool has_cuda_environment() noexcept;
+
 template <auto destroy>
 struct Destroy {
   void operator()(auto* handle) const noexcept { destroy(handle); }

@@ -3,17 +3,15 @@
 #include <cuda_runtime_api.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <span>
-#include <string>
-#include <string_view>
-#include <system_error>
 
 #include "collectives/communicator/job_topology.hpp"
 #include "collectives/device/cuda_check.hpp"
@@ -22,6 +20,8 @@
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"
+#include "topology/discovery/sysfs.hpp"
+#include "topology/parse_whole.hpp"
 
 namespace ddl::device {
 namespace {
@@ -30,15 +30,10 @@ namespace {
 int local_rank_of(const Context& context, bool is_process) {
   const char* const text = is_process ? std::getenv("LOCAL_RANK") : nullptr;
   if (text == nullptr) return context.local_rank();
-  const std::string_view word = text;
-  int number = -1;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number);
-  if (error != std::errc() || end != word.data() + word.size() || number < 0) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("LOCAL_RANK: found '{}', expected the process's index on its host, 0 or more", word));
-  }
-  return number;
+  if (const auto number = topology::parse_whole<int>(text); number && *number >= 0) return *number;
+  throw Error(
+      ErrorCode::invalid_argument,
+      fmt::format("LOCAL_RANK: found '{}', expected the process's index on its host, 0 or more", text));
 }
 
 DeviceEntry select(const Context& context, int wanted, bool is_process) {
@@ -66,6 +61,12 @@ DeviceEntry select(const Context& context, int wanted, bool is_process) {
   entry.minor = properties.minor;
   entry.memory = properties.totalGlobalMem;
   return entry;
+}
+
+/// The processors that a file of sysfs lists.
+std::optional<std::vector<int>> cpus_of(const std::string& file) {
+  const auto line = topology::read_line("/sys/" + file);
+  return line ? topology::parse_cpu_list(*line) : std::nullopt;
 }
 
 std::string kind_of(const DeviceEntry& entry) {
@@ -127,6 +128,29 @@ std::vector<std::string> DeviceTable::shortcomings() const {
   found.push_back(fmt::format("the ranks' devices differ, and all wait for the slowest one in each step ({})",
                               fmt::join(kinds, "; ")));
   return found;
+}
+
+std::string bind_near(const std::string& pci_address) {
+  const auto near = cpus_of("bus/pci/devices/" + pci_address + "/local_cpulist");
+  const auto online = cpus_of("devices/system/cpu/online");
+  if (!near || near->empty() || !online) return "the processors near it are not known";
+  const std::vector<int> allowed = topology::own_cpus();
+  if (allowed != *online) {
+    const bool is_near =
+        std::ranges::any_of(allowed, [&](int cpu) { return std::ranges::count(*near, cpu) != 0; });
+    return fmt::format(
+        "bound before to processors {}{}", topology::format_cpu_list(allowed),
+        is_near ? ""
+                : fmt::format(", none of which is near it: those are {}", topology::format_cpu_list(*near)));
+  }
+  if (*near == *online) return "all processors are near it";
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  for (const int cpu : *near) {
+    if (cpu < CPU_SETSIZE) CPU_SET(cpu, &set);
+  }
+  if (sched_setaffinity(0, sizeof set, &set) != 0) return "the processors near it cannot be chosen";
+  return fmt::format("bound to the processors near it, {}", topology::format_cpu_list(*near));
 }
 
 namespace {

@@ -47,6 +47,11 @@ class DeviceTable {
   std::vector<DeviceEntry> entries_;
 };
 
+/// Binds the calling thread, and threads that it starts later, to the processors that sysfs calls local to a
+/// PCI device ("0000:19:00.0", spelled as in sysfs). Does nothing if the thread is already bound to a part of
+/// the machine's processors. Returns a short description of what it did, or why it did nothing.
+std::string bind_near(const std::string& pci_address);
+
 /// The topology for plans on the ranks' devices: the discovered graph of their GPUs, NVLinks, PCIe, NICs and
 /// hosts, or the one that DDL_TOPOLOGY names if that has GPUs on the same hosts. The same on all ranks.
 /// Collective; throws an agreed `mismatch`.

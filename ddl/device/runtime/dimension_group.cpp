@@ -1,7 +1,6 @@
 #include "ddl/device/runtime/dimension_group.hpp"
 
 #include <map>
-#include <mutex>
 #include <utility>
 
 namespace ddl::device {

@@ -1,11 +1,13 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -80,6 +82,21 @@ using PassOn = std::function<void(const DeviceCall& part)>;
 /// The number of pieces of `count` elements in the larger of a call's buffers: `ranks` or one.
 inline std::size_t pieces_of(topology::Collective collective, int ranks) noexcept {
   return topology::has_pieces(collective) ? static_cast<std::size_t>(ranks) : 1;
+}
+
+/// The pieces in each buffer of a call of `ranks` members, and the elements of a piece that memory of `room`
+/// bytes holds for all of them at a time: whole lines, at least one.
+struct StagedPieces {
+  std::size_t in, out, most;
+};
+inline StagedPieces staged_pieces(const DeviceCall& call, int ranks, std::size_t room) noexcept {
+  constexpr std::size_t line_bytes = 128;
+  const std::size_t pieces = pieces_of(call.collective, ranks);
+  const std::size_t element = size_of(call.type);
+  const std::size_t line = line_bytes / element;
+  return {call.collective == topology::Collective::reduce_scatter ? pieces : 1,
+          call.collective == topology::Collective::all_gather ? pieces : 1,
+          std::max(room / (pieces * element) / line * line, line)};
 }
 
 /// Whether the call reads the rank's input, or writes its output.
@@ -202,6 +219,23 @@ class BlockBudget {
   int device_ = -1;
   std::int64_t blocks_ = 0;
 };
+
+class DeviceTable;
+
+// These open groups on the selected device. Collective; they throw agreed errors.
+
+/// Collectives by NCCL. `name` is for messages. Throws `unsupported` without NCCL or if members share a
+/// device, `timeout` at the deadline, `internal` with NCCL's message.
+std::unique_ptr<DimensionGroup> open_nccl_group(std::string name, GroupMembers& members,
+                                                const DeviceTable& devices);
+/// Collectives through page-locked memory and the host engine, for several hosts without NCCL and UCX. Throws
+/// `unsupported` if ranks are threads of one process, or if the engine has no thread of its own.
+std::unique_ptr<DimensionGroup> open_host_group(GroupMembers& members, const DeviceTable& devices);
+/// Collectives through a CUDA-aware UCX worker of the group's own. `staging_bytes`: see DeviceOptions. Throws
+/// `unsupported` if UCX cannot be used, does not know device memory or delivers wrong data;
+/// `invalid_argument` if `staging_bytes` is too small.
+std::unique_ptr<DimensionGroup> open_ucx_group(GroupMembers& members, const DeviceTable& devices,
+                                               std::size_t staging_bytes);
 
 /// Presents a context as a Bootstrap, to open networks and discover topologies beside its communicator.
 class ContextBootstrap final : public collectives::Bootstrap {

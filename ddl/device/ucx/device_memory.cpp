@@ -1,4 +1,4 @@
-#include "ddl/device/ucx/open_device_network.hpp"
+#include "ddl/device/ucx/network_calls.hpp"
 
 namespace ddl::device {
 

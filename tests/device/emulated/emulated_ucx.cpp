@@ -1,6 +1,6 @@
 // Emulated device memory is the host's, so every UCX supports it, unless a test requests otherwise.
 
-#include "ddl/device/ucx/open_device_network.hpp"
+#include "ddl/device/ucx/network_calls.hpp"
 #include "device/emulated/emulated_cuda.hpp"
 
 namespace ddl::device {
