@@ -43,8 +43,8 @@ void FileSummary::add(std::span<const std::byte> data) noexcept {
   bytes += data.size();
 }
 
-FileWriter::FileWriter(fs::path path)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
+FileWriter::FileWriter(const fs::path& path, fs::path named)
+    : path_(std::move(named)), file_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
   if (!file_.valid()) throw_io("create", path_, errno);
 }
 
@@ -138,7 +138,7 @@ void sync_directory(const fs::path& directory) {
 AtomicFileWriter::AtomicFileWriter(fs::path path)
     : path_(std::move(path)),
       temporary_(directory_of(path_) / fmt::format(".{}.tmp-{}", path_.filename().string(), ::getpid())),
-      file_(temporary_) {}
+      file_(temporary_, path_) {}
 
 AtomicFileWriter::~AtomicFileWriter() {
   if (!finished_) ::unlink(temporary_.c_str());

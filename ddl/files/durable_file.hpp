@@ -24,7 +24,9 @@ struct FileSummary {
 class FileWriter {
  public:
   /// Overwrites an existing file.
-  explicit FileWriter(std::filesystem::path path);
+  explicit FileWriter(const std::filesystem::path& path) : FileWriter(path, path) {}
+  /// `named`: the path that errors name.
+  FileWriter(const std::filesystem::path& path, std::filesystem::path named);
 
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
