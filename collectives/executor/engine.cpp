@@ -66,6 +66,10 @@ bool is_for_any_thread(const Network* network) { return network == nullptr || ne
 
 }  // namespace
 
+inline bool Engine::has_work() const {
+  return driver_->busy() || queued_.load(std::memory_order_acquire) != 0;
+}
+
 Engine::Engine(EngineSettings settings)
     : settings_(std::move(settings)),
       ways_(ways_of(settings_, false)),
@@ -149,8 +153,6 @@ std::shared_ptr<WorkState> Engine::new_work() {
 }
 
 // Driving calls. The caller holds the token.
-
-bool Engine::has_work() const { return driver_->busy() || queued_.load(std::memory_order_acquire) != 0; }
 
 /// Begins queued calls. Beginning a call may fail the engine, because messages that arrived early may be of
 /// another call; another thread may fail it too. The remaining calls then end with the queue.

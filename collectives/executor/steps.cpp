@@ -315,6 +315,14 @@ void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
   post_receives(operation);
 }
 
+/// Whether all messages are sent as copies, so that no send waits.
+inline bool Driver::is_small(const Call& call) const {
+  const PreparedProgram& program = *call.program;
+  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 && !program.rounds() &&
+         program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
+         (run_ == nullptr || program.has_one_phase());
+}
+
 OperationState* Driver::run_small(Call& call) {
   if (!is_small(call)) return &begin(call, nullptr);
   if (small_ == nullptr) small_ = &free_operation();
@@ -327,14 +335,6 @@ OperationState* Driver::run_small(Call& call) {
   OperationState& operation = *std::exchange(small_, nullptr);
   begin_from(operation, done);
   return &operation;
-}
-
-/// Whether all messages are sent as copies, so that no send waits.
-bool Driver::is_small(const Call& call) const {
-  const PreparedProgram& program = *call.program;
-  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 && !program.rounds() &&
-         program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
-         (run_ == nullptr || program.has_one_phase());
 }
 
 /// Does runs in the order of the list, each as soon as its messages have arrived. Returns the first run that
