@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -111,7 +112,8 @@ class Driver {
   template <typename DataOf>
   int collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
                       const DataOf& data_of);
-  void combine_sources(const OperationState& operation, std::uint32_t first, int divisor);
+  void combine_sources(const OperationState& operation, std::uint32_t first,
+                       std::span<std::byte* const> targets, int divisor);
   void combine(OperationState& operation, std::uint32_t first);
   [[nodiscard]] bool is_small(const Call& call) const;
   [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);
@@ -196,7 +198,8 @@ class Driver {
   std::size_t eager_bytes_;
   std::vector<std::byte*> targets_;
   std::vector<const std::byte*> sources_;
-  std::size_t waiting_notices_ = 0;  // in all outboxes
+  std::vector<MemberLink*> senders_;  // of the messages in `sources_`, for `run_in_order`
+  std::size_t waiting_notices_ = 0;   // in all outboxes
   std::size_t cache_bytes_;
   bool has_thread_;
   int spins_;  // polls before yielding: see `look_for_company`

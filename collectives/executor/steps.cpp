@@ -72,15 +72,16 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
   return divisor;
 }
 
-/// In one pass over memory, writes sources_[0] op sources_[1] op ... to each of `targets_`.
-void Driver::combine_sources(const OperationState& operation, std::uint32_t first, int divisor) {
-  if (divisor == 1 && sources_.size() == 1 && targets_.size() == 1) {
-    if (targets_[0] != sources_[0]) std::memmove(targets_[0], sources_[0], operation.bytes_of(first));
+/// In one pass over memory, writes sources_[0] op sources_[1] op ... to each of `targets`.
+void Driver::combine_sources(const OperationState& operation, std::uint32_t first,
+                             std::span<std::byte* const> targets, int divisor) {
+  if (divisor == 1 && sources_.size() == 1 && targets.size() == 1) {
+    if (targets[0] != sources_[0]) std::memmove(targets[0], sources_[0], operation.bytes_of(first));
     return;
   }
-  const bool reads_peers = is_receive(operation.step(first).kind);
-  reduce(operation.call.type, operation.call.op, targets_, sources_, operation.step(first).size(), divisor,
-         reads_peers ? operation.stores : Stores::automatic);
+  const Step& step = operation.step(first);
+  reduce(operation.call.type, operation.call.op, targets, sources_, step.size(), divisor,
+         is_receive(step.kind) ? operation.stores : Stores::automatic);
 }
 
 /// Does a run whose messages have all arrived. The same pass writes results into the memory of peers that
@@ -100,7 +101,7 @@ void Driver::combine(OperationState& operation, std::uint32_t first) {
     targets_.push_back(memory_->at(operation.post(answer).answer_at, operation.bytes_of(first)));
     operation.post(answer).is_written = true;
   }
-  combine_sources(operation, first, divisor);
+  combine_sources(operation, first, targets_, divisor);
   for (std::uint32_t i = first; i < end; ++i) {
     if (is_receive(operation.step(i).kind)) release_arrival(operation, i);
   }
@@ -359,17 +360,18 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
       peer.send_small(tag, operation.range_of(run), operation.bytes_of(run));
       continue;
     }
+    senders_.clear();
     const int divisor = collect_sources(operation, run, end, [&](std::uint32_t i) {
-      tag.message = program.way(i).message;
-      return await_small(link(program.way(i).member), tag, operation.bytes_of(i), idle);
+      const StepWay& from = program.way(i);
+      MemberLink& sender = *senders_.emplace_back(&link(from.member));
+      tag.message = from.message;
+      return await_small(sender, tag, operation.bytes_of(i), idle);
     });
     if (divisor == 0) break;
     const bool copies = way.copied_by == end;
-    targets_.assign(1, operation.target_of(copies ? end : run));
-    combine_sources(operation, run, divisor);
-    for (std::uint32_t i = run; i < end; ++i) {
-      if (is_receive(steps[i].kind)) link(program.way(i).member).drop();
-    }
+    std::byte* const target = operation.target_of(copies ? end : run);
+    combine_sources(operation, run, {&target, 1}, divisor);
+    for (MemberLink* const sender : senders_) sender->drop();
     if (copies) ++end;
   }
   for (const int member : program.members()) link(member).make_room();

@@ -134,6 +134,9 @@ class PreparedProgram::Builder {
       }
     }
     std::ranges::sort(result_.members_);
+    for (std::uint32_t i = size_; i-- > 0;) {
+      ways()[i].end = i + 1 < size_ && steps_[i + 1].joined ? ways()[i + 1].end : i + 1;
+    }
   }
 
   void find_reads() {

@@ -46,6 +46,7 @@ struct StepWay {
   std::int32_t peer = -1;                 ///< Its rank in the job.
   std::int32_t member = Ways::no_member;  ///< The peer's index in the host's memory; none: by network.
   std::uint32_t message = 0;              ///< Index in the sequence of messages to or from the peer.
+  std::uint32_t end = 0;                  ///< One past the last step of the run that this step begins.
   /// Index among the receives from members, the sends to members, or the network transfers.
   std::uint32_t slot = 0;
   /// For a receive_reduce from a member: the send that returns the result to that member, if any. For a send
@@ -83,9 +84,7 @@ class PreparedProgram {
   [[nodiscard]] std::uint32_t begin_of_run(std::uint32_t step) const noexcept {
     return static_cast<std::uint32_t>(program_.begin_of_run(step));
   }
-  [[nodiscard]] std::uint32_t end_of_run(std::uint32_t step) const noexcept {
-    return static_cast<std::uint32_t>(program_.end_of_run(step));
-  }
+  [[nodiscard]] std::uint32_t end_of_run(std::uint32_t step) const noexcept { return ways_[step].end; }
 
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t scratch() const noexcept { return program_.scratch; }

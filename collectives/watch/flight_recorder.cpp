@@ -71,11 +71,6 @@ FlightRecorder::FlightRecorder(FlightTape* tape) : tape_(tape) {
 
 FlightRecorder::~FlightRecorder() = default;
 
-FlightTape::Slot* FlightRecorder::slot_of(std::uint64_t number) noexcept {
-  FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
-  return number != 0 && slot.number.load(std::memory_order_relaxed) == number ? &slot : nullptr;
-}
-
 std::uint64_t FlightRecorder::called(const CallId& call) noexcept {
   constexpr auto relaxed = std::memory_order_relaxed;
   const std::uint64_t number = 1 + tape_->last.fetch_add(1, relaxed);

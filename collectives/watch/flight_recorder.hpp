@@ -106,9 +106,8 @@ class FlightRecorder {
   Times over(std::uint64_t number, bool failed) noexcept;
   /// Ticks at which the call was recorded; 0 if it is no longer among the newest 256.
   [[nodiscard]] std::uint64_t called_at(std::uint64_t number) const noexcept {
-    const FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
-    const bool is_here = number != 0 && slot.number.load(std::memory_order_relaxed) == number;
-    return is_here ? slot.called.load(std::memory_order_relaxed) : 0;
+    const FlightTape::Slot* const slot = slot_of(number);
+    return slot == nullptr ? 0 : slot->called.load(std::memory_order_relaxed);
   }
 
   /// Oldest first. Skips records that are being written.
@@ -122,7 +121,11 @@ class FlightRecorder {
   void remove_on_devices(std::uint16_t number);
 
  private:
-  [[nodiscard]] FlightTape::Slot* slot_of(std::uint64_t number) noexcept;
+  /// The slot of a record; null if it is no longer among the newest 256.
+  [[nodiscard]] FlightTape::Slot* slot_of(std::uint64_t number) const noexcept {
+    FlightTape::Slot& slot = tape_->slots[number % FlightTape::most_records];
+    return number != 0 && slot.number.load(std::memory_order_relaxed) == number ? &slot : nullptr;
+  }
 
   std::unique_ptr<FlightTape> own_;
   FlightTape* tape_;
