@@ -107,8 +107,14 @@ OperationState* Driver::find(const MessageTag& tag) noexcept {
 
 OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work) {
   OperationState& operation = free_operation();
-  place(operation, Call(call));
   operation.work = std::move(work);
+  try {
+    place(operation, Call(call));
+  } catch (...) {  // no memory is left
+    operation.begun = Ticks::now();
+    operations_.push_back(&operation);  // so that `fail` ends it
+    throw;
+  }
   begin_from(operation, 0);
   return operation;
 }

@@ -516,6 +516,22 @@ TEST(Engine, SleepersWakeBeforeRingsAreFull) {
   EXPECT_EQ(job.errors, std::vector<std::string>{});
 }
 
+// Nobody would end the call, and who waits for it would wait for ever.
+TEST(Engine, AStartedCallWithoutRoomForItsScratchMemoryFails) {
+  Job job({0, 0}, Sharing::processes);
+  job.run([&](Engine& engine) {
+    Values values(5);
+    constexpr std::size_t too_much = std::size_t{1} << 50;
+    const auto program = std::make_shared<PreparedProgram>(
+        Program{{}, too_much}, values.size(), 4, all_ranks(engine.map().ranks()), engine.ways(false));
+    engine.start(all_reduce_of(values, values, 1, program))->wait();
+  });
+  ASSERT_EQ(job.errors.size(), 2u);
+  for (const std::string& error : job.errors) {
+    EXPECT_NE(error.find("has no room for"), std::string::npos) << error;
+  }
+}
+
 // The message of a timeout would not name the missing rank and the call.
 TEST(Engine, ATimeoutNamesTheCallThePeerAndThePlan) {
   for (const Sharing sharing : {Sharing::threads, Sharing::none}) {
