@@ -138,6 +138,7 @@ struct GradientReducer::State {
   void check() const;
   void check(const Gradient& gradient) const;
   void throw_if(std::size_t gradient, const std::optional<std::string>& problem) const;
+  void remember_pieces(std::size_t gradient);
   std::optional<GradientCheck> memory_check_;
   void agree();
   [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }

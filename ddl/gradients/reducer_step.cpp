@@ -42,6 +42,14 @@ void GradientReducer::State::throw_if(std::size_t gradient, const std::optional<
     throw invalid("DDL_CHECK: gradient {} ('{}'): {}", gradient, gradients[gradient].name, *problem);
 }
 
+void GradientReducer::State::remember_pieces(std::size_t gradient) {
+  for (const std::size_t bucket : buckets_of_[gradient]) {
+    for (const GradientPiece& piece : buckets[bucket].layout.pieces) {
+      if (piece.gradient == gradient) memory_check_->remember(piece);
+    }
+  }
+}
+
 void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
   if (begun_) throw invalid("begin(weight) twice in a step; end the step between, with wait() or finish()");
@@ -76,7 +84,7 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
     if (has_value) elementwise::add_scaled(gradients[index].values, summand, 1);
     std::ranges::fill(summand.bytes(), std::byte{0});
   }
-  if (memory_check_ && has_value && !gradients[index].summands.empty()) memory_check_->after_summands(index);
+  if (memory_check_ && has_value) remember_pieces(index);
   observer_.begin();
   observer_.ready(gradients[index].name, has_value);
   other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;
@@ -106,8 +114,8 @@ void GradientReducer::State::start(std::size_t bucket) {
     observer_.queued(name_of(bucket), buckets[bucket].layout.bytes());
   }
   for (const GradientPiece& piece : buckets[bucket].layout.pieces) {
-    if (memory_check_ && piece.first == 0 && ledger_.has_value_now(piece.gradient)) {
-      throw_if(piece.gradient, memory_check_->before_reduction(piece.gradient));
+    if (memory_check_ && ledger_.has_value_now(piece.gradient)) {
+      throw_if(piece.gradient, memory_check_->before_reduction(piece));
     }
   }
   queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});

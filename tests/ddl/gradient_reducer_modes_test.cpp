@@ -870,6 +870,54 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
   run_in_process(1, body, options);
 }
 
+// DDL_CHECK would accuse correct trainers whose gradients are larger than a bucket: their pieces are reduced,
+// and so change, one after the other.
+TEST(GradientReducerModes, ChecksAllowThatGradientsAreCutIntoBuckets) {
+  InProcessOptions options;
+  options.context.check = true;
+  for (const int ranks : {1, 2}) {
+    for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
+      for (const bool is_flat : {true, false}) {
+        run_in_process(
+            ranks,
+            [&](Context& context) {
+              std::vector<float> block(400), first(200), second(200);
+              const std::vector<Gradient> gradients =
+                  is_flat ? std::vector<Gradient>{{"a", std::span(block).first(200)},
+                                                  {"b", std::span(block).subspan(200)}}
+                          : std::vector<Gradient>{{"a", first}, {"b", second}};
+              GradientReducer reducer(context, gradients, {.gradients = kind, .bucket_bytes = 256});
+              for (int step = 0; step < 4; ++step) {
+                reducer.begin(3 + context.rank());
+                for (const std::size_t index : {1U, 0U}) {
+                  const std::span<float> values = gradients[index].values.as<float>();
+                  std::ranges::fill(values, static_cast<float>(step + 1 + context.rank()));
+                  reducer.ready(index);
+                }
+                reducer.wait();
+              }
+            },
+            options);
+      }
+    }
+  }
+  // A piece whose reduction has not started is still looked after.
+  const auto body = [](Context& context) {
+    std::vector<float> block(380);
+    GradientReducer reducer(context,
+                            {{"a", std::span(block).first(100)}, {"b", std::span(block).subspan(100)}},
+                            {.gradients = GradientKind::sum, .bucket_bytes = 256});
+    std::ranges::fill(block, 1.0F);
+    reducer.ready(1);
+    block[101] = 2;  // in the bucket that waits for "a"
+    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('b'): it was written to after ready()"}, [&] {
+      reducer.ready(0);
+      reducer.wait(1.0);
+    });
+  };
+  run_in_process(1, body, options);
+}
+
 // DDL_CHECK would end trainers that keep a gradient for each sample with an error that is not theirs.
 TEST(GradientReducerModes, ChecksAllowThatReadyAddsSummands) {
   InProcessOptions options;
