@@ -50,7 +50,7 @@ class GradientCheck {
   [[nodiscard]] std::optional<std::string> before_reduction(const GradientPiece& piece) const {
     const auto known = at_ready_.find(key_of(piece));
     if (known == at_ready_.end() || known->second == hash_of(bytes_of(piece))) return {};
-    return "it was written to after ready(): report it when nothing is added to it any more";
+    return "it was written to after it was reported as ready; report it when nothing is added to it any more";
   }
 
   /// Remembers the step's results.

@@ -21,25 +21,26 @@ void GradientReducer::ready(std::size_t index, DeviceStream stream) {
 
 void GradientReducer::State::require_index(const char* name, std::size_t index) const {
   if (index < gradients.size()) return;
-  throw invalid("{}({}): there are only {} gradients", name, index, gradients.size());
+  throw invalid("{}: there are only {} gradients", names.call(name, std::to_string(index)), gradients.size());
 }
 
 void GradientReducer::State::require_rows(std::size_t index, std::span<const std::int32_t> rows) const {
   const std::size_t count = touched[index].rows();
   if (gradients[index].row_width == 0) {
-    throw invalid("ready({}, rows): gradient '{}' was registered without row_width", index,
-                  gradients[index].name);
+    throw invalid("found rows of {}, which was registered without row_width", described(index));
   }
   for (const std::int32_t row : rows) {
     if (row >= 0 && static_cast<std::size_t>(row) < count) continue;
-    throw invalid("ready({}, rows): found row {}; gradient '{}' has {} rows", index, row,
-                  gradients[index].name, count);
+    throw invalid("found row {}; {} has {} rows", row, described(index), count);
   }
 }
 
 void GradientReducer::State::throw_if(std::size_t gradient, const std::optional<std::string>& problem) const {
-  if (problem)
-    throw invalid("DDL_CHECK: gradient {} ('{}'): {}", gradient, gradients[gradient].name, *problem);
+  if (problem) throw invalid("DDL_CHECK: {}: {}", described(gradient), *problem);
+}
+
+std::string GradientReducer::State::described(std::size_t gradient) const {
+  return fmt::format("gradient {} ('{}')", names.number(gradient), gradients[gradient].name);
 }
 
 void GradientReducer::State::remember_pieces(std::size_t gradient) {
@@ -52,7 +53,10 @@ void GradientReducer::State::remember_pieces(std::size_t gradient) {
 
 void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
-  if (begun_) throw invalid("begin(weight) twice in a step; end the step between, with wait() or finish()");
+  if (begun_) {
+    throw invalid("{} twice in a step; end the step between, with {} or {}", names.call("begin", "weight"),
+                  names.call("wait"), names.call("finish"));
+  }
   begun_ = true;
   observer_.begin();
   weight_ = own_weight;
@@ -60,12 +64,23 @@ void GradientReducer::State::begin(double own_weight) {
   if (!no_sync && overlaps_) start_weight(false);
 }
 
+void GradientReducer::State::fail(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!kept_problem_) kept_problem_ = error;
+}
+
+bool GradientReducer::State::is_in_step() {
+  const std::lock_guard lock(mutex_);
+  return has_begun();
+}
+
 void GradientReducer::State::report(const char* name, std::size_t index, bool has_value,
                                     std::optional<std::span<const std::int32_t>> rows, DeviceStream stream) {
   require_index(name, index);
   const std::lock_guard lock(mutex_);
   if (is_mean() && !begun_) {
-    throw invalid("{}() before begin(weight): gradient means need their weight before backward", name);
+    throw invalid("{} before {}: gradient means need their weight before backward", names.call(name),
+                  names.call("begin", "weight"));
   }
   if (rows) require_rows(index, *rows);
   if (has_value) queue->ready_on(stream);
@@ -74,11 +89,13 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   }
   const bool was_complete = ledger_.is_complete();
   if (!ledger_.report(index, has_value)) {
-    throw invalid(
-        "{}({}): gradient '{}' was reported before in this step{}", name, index, gradients[index].name,
-        was_complete ? ", and so was every other one: the step has not been ended. Call wait() (on devices "
-                       "finish()) after backward, in every step"
-                     : "; report each gradient once a step, when nothing is added to it any more");
+    throw invalid("{}{} was reported before in this step{}", names.lead(fmt::format("{}({})", name, index)),
+                  described(index),
+                  was_complete
+                      ? fmt::format(", and so was every other one: the step has not been ended. Call {} (on "
+                                    "devices {}) after backward, in every step",
+                                    names.call("wait"), names.call("finish"))
+                      : "; report each gradient once a step, when nothing is added to it any more");
   }
   for (const Elements& summand : gradients[index].summands) {
     if (has_value) elementwise::add_scaled(gradients[index].values, summand, 1);
@@ -152,23 +169,29 @@ void GradientReducer::State::wait_for_other_threads(std::unique_lock<std::mutex>
   complete_.wait_for(lock, context.options().deadline / 2, [&] { return ledger_.is_complete(); });
 }
 
+/// An error if `name` was called with a weight and should not have been, or without one.
+std::optional<Error> GradientReducer::State::wrong_pairing(const char* name, bool gives_weight) const {
+  if (gives_weight ? !is_mean() && !begun_ : begun_) return {};
+  const std::string with_weight = names.call(name, "weight");
+  const std::string without_weight = names.call(name, names.given);
+  const std::string begin = names.call("begin", "weight");
+  if (gives_weight && is_mean()) {
+    return invalid(
+        "{} is for gradient sums; this reducer was made for means: give the weight to {}, before backward, "
+        "and "
+        "call {}",
+        with_weight, begin, without_weight);
+  }
+  if (gives_weight) {
+    return invalid("{} after {}: the step has its weight; call {}", with_weight, begin, without_weight);
+  }
+  if (is_mean()) return invalid("{} without {} before it in this step", without_weight, begin);
+  return invalid("{} without a weight: this reducer was made for sums; call {}, or {} before backward",
+                 without_weight, with_weight, begin);
+}
+
 ReducedStep GradientReducer::State::end(const char* name, std::optional<double> given, DeviceStream stream) {
-  if (given && is_mean()) {
-    throw invalid(
-        "{0}(weight) is for gradient sums; this reducer was made for means: give the weight to begin, before "
-        "backward, and call {0}()",
-        name);
-  }
-  if (given && begun_) {
-    throw invalid("{0}(weight) after begin(weight): the step has its weight; call {0}()", name);
-  }
-  if (!given && !begun_) {
-    if (is_mean()) throw invalid("{}() without begin(weight) before it in this step", name);
-    throw invalid(
-        "{0}() without a weight: this reducer was made for sums; call {0}(weight), or begin(weight) before "
-        "backward",
-        name);
-  }
+  if (const auto wrong = wrong_pairing(name, given.has_value())) throw Error(*wrong);
   queue->require_usable(stream);
   std::unique_lock lock(mutex_);
   wait_for_other_threads(lock);
@@ -223,10 +246,10 @@ std::optional<Error> GradientReducer::State::weight_problem() const {
 std::optional<Error> GradientReducer::State::problem(const char* name) const {
   if (auto wrong = weight_problem()) return wrong;
   if (const auto missing = ledger_.missing()) {
-    return invalid(
-        "{}: gradient {} ('{}') was not made ready in this step; call ready({}), or absent({}) if it has no "
-        "value",
-        name, *missing, gradients[*missing].name, *missing, *missing);
+    const std::string number = std::to_string(names.number(*missing));
+    return invalid("{}{} was not made ready in this step; call {}, or {} if it has no value",
+                   names.lead(name), described(*missing), names.call("ready", number),
+                   names.call("absent", number));
   }
   return {};
 }
@@ -265,8 +288,10 @@ void GradientReducer::State::require_good_total() {
 
 /// Throws on all ranks if any rank has a problem; `mine` is this rank's.
 void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
-  context.on_all_ranks("gradient reduction", [&] {
-    if (mine) throw *mine;
+  context.on_all_ranks("GradientReducer", [&] {
+    if (!mine) return;
+    const std::string_view text = mine->what();
+    throw Error(mine->code(), std::string(text.starts_with(prefix) ? text.substr(prefix.size()) : text));
   });
 }
 

@@ -81,7 +81,8 @@ class _Parameter(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("gradients", ctypes.c_int), ("bucket_bytes", ctypes.c_int64), ("wire", ctypes.c_int),
-                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int), ("on_device", ctypes.c_int), ("micro_batches", ctypes.c_int)]
+                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int), ("on_device", ctypes.c_int), ("micro_batches", ctypes.c_int),
+                ("broadcast_values", ctypes.c_int)]
 
 
 class Step(ctypes.Structure):
@@ -611,7 +612,7 @@ class Reducer:
         for memory in memories if self._is_on_device else ():
             _use_device(memory)
         options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
-                           not overlap, leave_sums, self._is_on_device, micro_batches)
+                           not overlap, leave_sums, self._is_on_device, micro_batches, 0)
         self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
         _in_use.add(self)
         for name, (parameter, _) in self._followed.items():

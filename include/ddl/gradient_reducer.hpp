@@ -26,7 +26,7 @@ using DeviceStream = CUstream_st*;
 struct Gradient {
   std::string name;  ///< For messages; the same on all ranks.
   /// The gradient's elements: f32, f64, f16 or bf16, in the memory of the host or of this rank's device (not
-  /// f64). Must stay in place while the reducer exists.
+  /// f64). Must stay in place while the reducer exists, or until `GradientReducer::rebind`.
   Elements values;
   /// Number of elements of a row, for a gradient of which a step touches few rows, such as an embedding's:
   /// see `GradientReducer::ready`. Must divide the number of elements. 0: no rows.
@@ -245,7 +245,8 @@ class GradientReducer {
 
   /// Sharded update: the elements whose means this rank has after `wait`, and which it must update. Each
   /// element belongs to a rank; fewer than n elements of each gradient with rows belong to all ranks, which
-  /// update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded update.
+  /// update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded
+  /// update.
   [[nodiscard]] std::span<const GradientPiece> shards() const;
   /// Sharded update: gives every rank the other ranks' updated elements of `parameters`, which must match the
   /// gradients in number, order and size; they are floats, and f64 exactly where the gradient is. On devices
@@ -266,6 +267,12 @@ class GradientReducer {
   /// device memory; valid until `restore`.
   [[nodiscard]] std::vector<NamedTensor> residuals();
 
+  /// Replaces the gradients by others with the same names, types and sizes, whose memory is elsewhere, as of
+  /// vectors that have been resized; they may have another number of summands. What was learned is kept. Not
+  /// collective. Throws `invalid_argument`, and keeps the gradients, for others than these, during a step
+  /// (from its first call until `wait`), and for gradients on devices.
+  void rebind(std::vector<Gradient> gradients);
+
   /// Bytes of all gradients of this rank.
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Number of buckets; the first step may change it.
@@ -275,6 +282,7 @@ class GradientReducer {
 
  private:
   struct State;
+  friend struct ReducerAccess;
   std::unique_ptr<State> state_;
 };
 

@@ -368,7 +368,7 @@ TEST(GradientReducer, RowsThatCannotBeAreRefused) {
     GradientReducer reducer(context, model.buffer.gradients(), {.gradients = GradientKind::sum});
     const std::vector<std::int32_t> beyond = {1, 4};
     const std::vector<std::int32_t> negative = {-1};
-    expect_error(ErrorCode::invalid_argument, {"row 4", "'g1' has 4 rows"},
+    expect_error(ErrorCode::invalid_argument, {"row 4", "('g1') has 4 rows"},
                  [&] { reducer.ready(1, beyond); });
     expect_error(ErrorCode::invalid_argument, {"row -1"}, [&] { reducer.ready(1, negative); });
     expect_error(ErrorCode::invalid_argument, {"'g0'", "without row_width"},
@@ -862,10 +862,11 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
                  [&] { reducer.ready(0); });
     std::ranges::fill(registered, 7.0F);
     stays[3] = 8;
-    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('stays'): it was written to after ready()"}, [&] {
-      reducer.ready(0);
-      reducer.wait(1.0);
-    });
+    expect_error(ErrorCode::invalid_argument,
+                 {"gradient 1 ('stays'): it was written to after it was reported as ready"}, [&] {
+                   reducer.ready(0);
+                   reducer.wait(1.0);
+                 });
   };
   run_in_process(1, body, options);
 }
@@ -910,10 +911,11 @@ TEST(GradientReducerModes, ChecksAllowThatGradientsAreCutIntoBuckets) {
     std::ranges::fill(block, 1.0F);
     reducer.ready(1);
     block[101] = 2;  // in the bucket that waits for "a"
-    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('b'): it was written to after ready()"}, [&] {
-      reducer.ready(0);
-      reducer.wait(1.0);
-    });
+    expect_error(ErrorCode::invalid_argument,
+                 {"gradient 1 ('b'): it was written to after it was reported as ready"}, [&] {
+                   reducer.ready(0);
+                   reducer.wait(1.0);
+                 });
   };
   run_in_process(1, body, options);
 }
@@ -940,10 +942,11 @@ TEST(GradientReducerModes, ChecksAllowThatReadyAddsSummands) {
     }
     backward(7);
     first[7] = -1;
-    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('w'): it was written to after ready()"}, [&] {
-      reducer.ready(0);
-      reducer.wait(2.0);
-    });
+    expect_error(ErrorCode::invalid_argument,
+                 {"gradient 1 ('w'): it was written to after it was reported as ready"}, [&] {
+                   reducer.ready(0);
+                   reducer.wait(2.0);
+                 });
   };
   run_in_process(1, body, options);
 }
