@@ -85,9 +85,9 @@ DeviceCommunicator& Job::device() const {
 void Job::end() {
   if (!context_) throw NoJob();
   root_work.reset();
-  for (ddl_reducer* const reducer : reducers_) require_waited(*reducer);
-  if (unwaited_ && !errors_end_the_program_) {  // the code of ddl_finalize is seldom looked at
-    context_->log().error(fmt::format("ddl_finalize: {}", unwaited_->what()));
+  std::optional<Error> unwaited;
+  for (ddl_reducer* const reducer : reducers_) {
+    if (!unwaited) unwaited = unwaited_step("ddl_finalize", *reducer);
   }
   reducers_.clear();
   count_reducers();
@@ -96,7 +96,7 @@ void Job::end() {
   memory_.clear();
   context_.reset();
   has_ended_ = true;
-  if (unwaited_) throw Error(*unwaited_);
+  if (unwaited) throw Error(*unwaited);
   errors_end_the_program_ = false;
 }
 
@@ -118,23 +118,24 @@ ddl_reducer* Job::add(std::unique_ptr<ddl_reducer> reducer) {
 void Job::remove(ddl_reducer* handle) {
   if (handle == nullptr) return;
   require_handle(handle);
-  const bool was_waited = !unwaited_;
-  require_waited(*handle);
+  const std::optional<Error> unwaited = unwaited_step("ddl_reducer_free", *handle);
   std::erase(reducers_, handle);
   count_reducers();
   destroy(handle);
-  if (was_waited && unwaited_) throw Error(*unwaited_);
+  if (unwaited) throw Error(*unwaited);
 }
 
 void Job::count_reducers() { only_reducer_ = reducers_.size() == 1 ? reducers_.front() : nullptr; }
 
-/// A failed job ends in the middle of steps.
-void Job::require_waited(ddl_reducer& reducer) {
-  if (unwaited_ || membership_of(*context_).job->failed()) return;
-  if (!ReducerAccess::state(reducer.reducer).is_in_step()) return;
-  unwaited_ = Error(ErrorCode::invalid_argument,
-                    "a reducer's step has begun and was never waited for; call ddl_reducer_wait (on devices "
-                    "ddl_reducer_finish) after backward, in every step");
+std::optional<Error> Job::unwaited_step(const char* function, ddl_reducer& reducer) {
+  const bool is_over = !ReducerAccess::state(reducer.reducer).is_in_step();
+  if (is_over || membership_of(*context_).job->failed()) return {};
+  Error error(ErrorCode::invalid_argument,
+              "a reducer's step has begun and was never waited for; call ddl_reducer_wait (on devices "
+              "ddl_reducer_finish) after backward, in every step");
+  // The results of these functions are seldom looked at.
+  if (!errors_end_the_program_) context_->log().error(fmt::format("{}: {}", function, error.what()));
+  return error;
 }
 
 void Job::note_failure(const Error& error) {

@@ -105,7 +105,9 @@ class Job {
  private:
   void require_handle(const void* handle) const;
   void count_reducers();
-  void require_waited(ddl_reducer& reducer);
+  /// The error of a step that has begun and was never waited for, which is printed; nothing if there is none,
+  /// or if the job has failed.
+  std::optional<Error> unwaited_step(const char* function, ddl_reducer& reducer);
 
   std::optional<Context> context_;
   std::string options_;
@@ -114,7 +116,6 @@ class Job {
   std::atomic<bool> has_failed_ = false;  // a call has returned an error
   std::vector<ddl_reducer*> reducers_;
   std::atomic<ddl_reducer*> only_reducer_ = nullptr;  // null: none or several
-  std::optional<Error> unwaited_;                     // of the first step that was never waited for
   std::shared_ptr<DeviceCommunicator> device_;
   std::map<void*, SharedBuffer<std::byte>> memory_;
   std::map<const void*, std::shared_ptr<void>> handles_;

@@ -112,7 +112,7 @@ def _load():
         "broadcast_start": [pointer, int64, integer, integer, pointer],
         "reduce_scatter_start": [pointer, pointer, int64, integer, integer, pointer],
         "all_gather_start": [pointer, pointer, int64, integer, pointer],
-        "reducer_create": [pointer, integer, pointer, pointer], "reducer_begin": [pointer, ctypes.c_double],
+        "reducer_create": [pointer, integer, pointer, pointer], "reducer_rebind": [pointer, pointer, integer], "reducer_begin": [pointer, ctypes.c_double],
         "reducer_ready": [pointer, integer], "reducer_ready_rows": [pointer, integer, pointer, int64],
         "reducer_absent": [pointer, integer], "reducer_wait": [pointer, ctypes.c_double, pointer],
         "reducer_no_sync": [pointer, integer], "reducer_has_gradient": [pointer, integer, pointer], "reducer_free": [pointer],
@@ -149,7 +149,12 @@ _library = _load()
 def _call(function, *arguments):
     code = getattr(_library, f"ddl_{function}")(*arguments)
     if code != 0:
-        raise _error(_library.ddl_error_name(code).decode(), _library.ddl_error_message().decode())
+        raise _error(_library.ddl_error_name(code).decode(), _in_python(_library.ddl_error_message().decode()))
+
+
+def _in_python(message):
+    """A message of the library with this module's names: "reducer.wait: gradient 3 ('w') ...; call reducer.ready(3)"."""
+    return message.replace("ddl_reducer_", "reducer.").replace("(DDL_GIVEN)", "()")
 
 
 def _made(function, *arguments):
@@ -386,7 +391,11 @@ def _leave(problem):
     # Errors of the job itself have reached the other ranks.
     if problem is not None and (not isinstance(problem, Error) or problem.code in ("invalid_argument", "unsupported")):
         abort(f"{type(problem).__name__}: {problem}")
-    finalize()
+    try:
+        finalize()
+    except Error:  # of a step that the problem has cut short
+        if problem is None:
+            raise
 
 
 @atexit.register
@@ -417,8 +426,10 @@ def init(options: str | None = None, comm=None, device: int | None = None) -> Jo
 
 def finalize() -> None:
     """Leaves the job. Arrays of `empty` must not be used afterwards. Collective, unless there was an error."""
-    _call("finalize")
-    _in_use.clear()
+    try:
+        _call("finalize")
+    finally:
+        _in_use.clear()
 
 
 def abort(reason) -> None:
@@ -593,21 +604,11 @@ class Reducer:
             gradients_of = self._follow(gradients_of)
         named = list(_named(gradients_of))
         self._index = {name: index for index, (name, _) in enumerate(named)}
-        self._arrays = [array for _, array in named]
-        widths = dict(row_width or {})
-        for name in widths:
+        self._widths = dict(row_width or {})
+        for name in self._widths:
             _choice("row_width", name, self._index)
-        memories = []
-        items = (_Parameter * len(named))()
-        for item, (name, array) in zip(items, named):
-            if getattr(array, "requires_grad", False):
-                raise _error("invalid_argument",
-                             f"gradient {name!r}: found a parameter, expected its gradient; or pass the module")
-            memory = _Memory(array, f"gradient {name!r}", devices=True)
-            memories.append(memory)
-            _require_same_place(memory, memories[0])
-            item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
-            item.row_width = widths.get(name, 0)
+        items, memories = self._structures_of(named)
+        self._arrays = [array for _, array in named]
         self._is_on_device = bool(memories) and memories[0].device is not None
         for memory in memories if self._is_on_device else ():
             _use_device(memory)
@@ -618,6 +619,31 @@ class Reducer:
         for name, (parameter, _) in self._followed.items():
             hook = functools.partial(self._reached, name)
             self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _structures_of(self, named):
+        """Structures, and memory, of pairs of name and gradient."""
+        memories = []
+        items = (_Parameter * len(named))()
+        for item, (name, array) in zip(items, named):
+            if getattr(array, "requires_grad", False):
+                raise _error("invalid_argument",
+                             f"gradient {name!r}: found a parameter, expected its gradient; or pass the module")
+            memory = _Memory(array, f"gradient {name!r}", devices=True)
+            memories.append(memory)
+            _require_same_place(memory, memories[0])
+            item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
+            item.row_width = self._widths.get(name, 0)
+        return items, memories
+
+    def rebind(self, gradients_of: Arrays) -> None:
+        """Takes other arrays for the same gradients (names, types and sizes), for trainers that make new ones in each step;
+        what was learned is kept. Between steps; not for CUDA arrays. A module needs none of it. Not collective."""
+        if self._followed:
+            raise _error("invalid_argument", "rebind: found a reducer of a torch module, whose gradients stay; expected arrays")
+        named = list(_named(gradients_of))
+        items, _ = self._structures_of(named)
+        _call("reducer_rebind", self._handle, items, len(items))
+        self._arrays = [array for _, array in named]
 
     def _follow(self, module):
         """Gradients, by name, of a torch module's parameters."""
@@ -749,8 +775,10 @@ class Reducer:
         for hook in self._hooks:
             hook.remove()
         handle, self._handle = self._handle, None
-        _call("reducer_free", handle)
-        _in_use.discard(self)
+        try:
+            _call("reducer_free", handle)
+        finally:
+            _in_use.discard(self)
 
 
 class Sampler:

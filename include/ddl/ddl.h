@@ -239,8 +239,8 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on);
 /** Sets *has_value to 1 if any rank had a value for gradient `index` in the last step. Else sets it to 0: an
  * optimiser may skip the parameter. */
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value);
-/** Frees the reducer, after it has waited for reductions that have been started. Does nothing for null. Frees
- * it too if it returns DDL_INVALID_ARGUMENT because a step has begun and was never waited for. */
+/** Frees the reducer, after it has waited for reductions that have been started. Does nothing for null. If
+ * a step has begun and was never waited for, says so, frees the reducer, and returns DDL_INVALID_ARGUMENT. */
 int ddl_reducer_free(ddl_reducer* reducer);
 
 /* --- Memory of CUDA devices (ddl/device.hpp, ddl/gradient_reducer.hpp) ---

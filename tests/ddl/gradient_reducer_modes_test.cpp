@@ -871,6 +871,52 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
   run_in_process(1, body, options);
 }
 
+// A trainer whose vectors are resized would have to make a new reducer, which learns the order again.
+TEST(GradientReducerModes, RebindFollowsVectorsThatMove) {
+  InProcessOptions options = on_hosts({1, 1});
+  options.context.check = true;
+  const auto body = [](Context& context) {
+    std::vector<float> block(20), elsewhere(10), other(10), summand(10);
+    const auto gradients = [](std::span<float> first, std::span<float> second) {
+      return std::vector<Gradient>{{"a", first}, {"b", second}};
+    };
+    const std::span<float> both(block);
+    GradientReducer reducer(context, gradients(both.first(10), both.subspan(10)),
+                            {.gradients = GradientKind::sum, .bucket_bytes = 40, .wire = DataType::bf16});
+    const auto step = [&](std::span<float> first, std::span<float> second, float value) {
+      std::ranges::fill(first, value);
+      std::ranges::fill(second, 2 * value);
+      reducer.ready(0);
+      expect_error(ErrorCode::invalid_argument, {"rebind: found a step that has begun", "wait()"},
+                   [&] { reducer.rebind(gradients(first, second)); });
+      reducer.ready(1);
+      reducer.wait(1.0);
+      for (std::size_t i = 0; i < first.size(); ++i) {
+        ASSERT_EQ(first[i], value);
+        ASSERT_EQ(second[i], 2 * value);
+      }
+    };
+    step(both.first(10), both.subspan(10), 1);
+    step(both.first(10), both.subspan(10), 2);
+    const std::string learned = reducer.state();
+    reducer.rebind(gradients(elsewhere, other));
+    step(elsewhere, other, 3);
+    reducer.rebind({{"a", both.first(10)}, {.name = "b", .values = other, .summands = {summand}}});
+    step(both.first(10), other, 4);
+    EXPECT_EQ(reducer.state(), learned);
+    EXPECT_FALSE(reducer.residuals().empty());
+    expect_error(ErrorCode::invalid_argument, {"'b' of 9 f32", "expected 'b' of 10 f32"},
+                 [&] { reducer.rebind(gradients(elsewhere, std::span(other).first(9))); });
+    expect_error(ErrorCode::invalid_argument, {"found 1 gradients, expected the 2"}, [&] {
+      reducer.rebind({{"a", elsewhere}});
+    });
+    expect_error(ErrorCode::invalid_argument, {"overlap"},
+                 [&] { reducer.rebind(gradients(elsewhere, elsewhere)); });
+    step(both.first(10), other, 5);  // the refused ones have changed nothing
+  };
+  run_in_process(2, body, options);
+}
+
 // DDL_CHECK would accuse correct trainers whose gradients are larger than a bucket: their pieces are reduced,
 // and so change, one after the other.
 TEST(GradientReducerModes, ChecksAllowThatGradientsAreCutIntoBuckets) {
