@@ -9,7 +9,6 @@
 #include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/error.hpp"
-#include "ddl/mpi_interposer/subgroup.hpp"
 #include "ddl/mpi_interposer/typed_buffer.hpp"
 
 namespace {
@@ -42,8 +41,8 @@ Communicator& communicator_for(MPI_Comm communicator, Context& context) {
   check_mpi(MPI_Comm_get_attr(communicator, key(), &known, &is_known), "MPI_Comm_get_attr");
   if (is_known != 0) return *static_cast<Communicator*>(known);
   const auto* const job = dynamic_cast<MpiBootstrap*>(membership_of(context).bootstrap.get());
-  auto subgroup = mpi::subgroup_of(communicator_of(context), communicator,
-                                   job == nullptr ? MPI_COMM_WORLD : job->communicator());
+  auto subgroup = subgroup_of(communicator_of(context), communicator,
+                              job == nullptr ? MPI_COMM_WORLD : job->communicator());
   if (!subgroup) throw Error(ErrorCode::invalid_argument, "comm has processes that are not of this job");
   auto made = std::make_unique<Communicator>(std::move(subgroup));
   check_mpi(MPI_Comm_set_attr(communicator, key(), made.get()), "MPI_Comm_set_attr");

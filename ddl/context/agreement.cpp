@@ -1,5 +1,7 @@
 #include "ddl/context/agreement.hpp"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -35,17 +37,14 @@ std::optional<std::string> first_difference(const Context& context, std::string_
   const std::int64_t index = *std::ranges::min_element(differences);
   if (index == none) return std::nullopt;
 
-  std::string ranks;
-  int first_rank = -1;
+  std::vector<int> ranks;
   for (int rank = 0; rank < context.size(); ++rank) {
-    if (differences[static_cast<std::size_t>(rank)] != index) continue;
-    if (first_rank < 0) first_rank = rank;
-    ranks += fmt::format("{}{}", ranks.empty() ? "" : ", ", rank);
+    if (differences[static_cast<std::size_t>(rank)] == index) ranks.push_back(rank);
   }
   const auto at = static_cast<std::size_t>(index);
-  const std::string other = context.broadcast_string(entry_or_nothing(entries, at), first_rank);
+  const std::string other = context.broadcast_string(entry_or_nothing(entries, at), ranks.front());
   return fmt::format("{} {} is {} on rank 0, but {} on rank {} (ranks that differ from rank 0 there: {})",
-                     kind, index, entry_or_nothing(root, at), other, first_rank, ranks);
+                     kind, index, entry_or_nothing(root, at), other, ranks.front(), fmt::join(ranks, ", "));
 }
 
 void require_same_entries(const Context& context, std::string_view operation, std::string_view kind,

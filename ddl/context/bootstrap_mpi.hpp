@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context/process_bootstrap.hpp"
 
 namespace ddl {
@@ -45,5 +46,12 @@ class MpiBootstrap final : public ProcessBootstrap {
   bool called_init_ = false;
   bool abandoned_ = false;
 };
+
+/// The engine's communicator with the same ranks, in the same order, as the MPI communicator. `world` holds
+/// the ranks of `mpi_world`; returns null if `communicator` has others. Collective over `communicator`.
+/// Throws `transport` if MPI fails, and as CommunicatorImpl::subgroup.
+std::shared_ptr<collectives::CommunicatorImpl> subgroup_of(collectives::CommunicatorImpl& world,
+                                                           MPI_Comm communicator,
+                                                           MPI_Comm mpi_world = MPI_COMM_WORLD);
 
 }  // namespace ddl

@@ -171,7 +171,7 @@ class SocketBootstrap final : public ProcessBootstrap {
       if (!is_own_user(accepted)) continue;
       Hello hello;
       try {
-        receive(accepted, unknown, &hello, sizeof hello, collectives::Clock::now() + time_to_speak);
+        transfer(accepted, unknown, POLLIN, &hello, sizeof hello, collectives::Clock::now() + time_to_speak);
       } catch (const Error&) {
         continue;
       }
@@ -210,58 +210,49 @@ class SocketBootstrap final : public ProcessBootstrap {
     Hello hello;
     hello.rank = rank_;
     hello.size = size_;
-    send(connections_[0], 0, {reinterpret_cast<const char*>(&hello), sizeof hello}, until);
+    transfer(connections_[0], 0, POLLOUT, &hello, sizeof hello, until);
     const std::string problem = receive_message(connections_[0], 0, until);
     if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
   }
 
   // `peer`: the rank at the other end, for messages.
   using Connection = const collectives::FileDescriptor&;
-  void send(Connection connection, int peer, std::string_view bytes, TimePoint until) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::send(connection.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n > 0) {
-        bytes.remove_prefix(static_cast<std::size_t>(n));
-      } else if (would_wait()) {
-        look(until, exchange(), fmt::format("rank {} has not taken what it is sent", peer));
-        nap_until_ready(connection.get(), POLLOUT);
-      } else {
-        throw_gone(fmt::format("rank {} is gone ({}), as {} shows", peer, std::strerror(errno), exchange()));
-      }
-    }
-  }
-
-  void receive(Connection connection, int peer, void* to, std::size_t bytes, TimePoint until) {
-    char* at = static_cast<char*>(to);
-    while (bytes > 0) {
-      const ssize_t n = recv(connection.get(), at, bytes, 0);
+  /// Sends `bytes` bytes if `direction` is POLLOUT, and receives as many if it is POLLIN.
+  void transfer(Connection connection, int peer, short direction, void* data, std::size_t bytes,
+                TimePoint until) {
+    const bool sends = direction == POLLOUT;
+    for (char* at = static_cast<char*>(data); bytes > 0;) {
+      const ssize_t n =
+          sends ? send(connection.get(), at, bytes, MSG_NOSIGNAL) : recv(connection.get(), at, bytes, 0);
       if (n > 0) {
         at += n;
         bytes -= static_cast<std::size_t>(n);
       } else if (n < 0 && would_wait()) {
-        look(until, exchange(), fmt::format("rank {} has not come", peer));
-        nap_until_ready(connection.get(), POLLIN);
+        look(until, exchange(),
+             fmt::format("rank {} has not {}", peer, sends ? "taken what it is sent" : "come"));
+        nap_until_ready(connection.get(), direction);
       } else {
-        throw_gone(fmt::format("rank {} is gone, as {} shows", peer, exchange()));
+        const std::string problem = n < 0 ? fmt::format(" ({})", std::strerror(errno)) : "";
+        throw_gone(fmt::format("rank {} is gone{}, as {} shows", peer, problem, exchange()));
       }
     }
   }
 
   void send_message(Connection connection, int peer, std::string_view bytes, TimePoint until) {
-    const std::uint64_t length = bytes.size();
-    send(connection, peer, {reinterpret_cast<const char*>(&length), sizeof length}, until);
-    send(connection, peer, bytes, until);
+    std::uint64_t length = bytes.size();
+    transfer(connection, peer, POLLOUT, &length, sizeof length, until);
+    transfer(connection, peer, POLLOUT, const_cast<char*>(bytes.data()), bytes.size(), until);  // only read
   }
 
   std::string receive_message(Connection connection, int peer, TimePoint until) {
     std::uint64_t length = 0;
-    receive(connection, peer, &length, sizeof length, until);
+    transfer(connection, peer, POLLIN, &length, sizeof length, until);
     if (length > longest_message) {
       throw Error(ErrorCode::corrupt_data,
                   fmt::format("rank {} sends a start-up message of {} bytes", peer, length));
     }
     std::string bytes(length, '\0');
-    receive(connection, peer, bytes.data(), bytes.size(), until);
+    transfer(connection, peer, POLLIN, bytes.data(), bytes.size(), until);
     return bytes;
   }
 

@@ -160,7 +160,8 @@ class DeviceGroups {
   }
 
   /// Opens the groups between the hosts where NCCL is not available: UCX, or else host memory.
-  void open_between(const DeviceTable& devices, const DeviceOptions& options, std::string reasons) {
+  void open_between(const DeviceTable& devices, [[maybe_unused]] const DeviceOptions& options,
+                    std::string reasons) {
     const auto note_reasons = [&](const std::string& found, std::string_view way) {
       if (!found.empty())
         note_shortcoming(context_, fmt::format("collectives on devices go {}: {}", way, found));

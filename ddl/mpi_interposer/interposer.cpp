@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/mpi_interposer/subgroup.hpp"
 
 namespace ddl::mpi {
 namespace {

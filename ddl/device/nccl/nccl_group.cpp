@@ -56,10 +56,8 @@ void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devic
 /// may. So the hosts compare fingerprints of 64 calls at a time, asynchronously.
 class NcclGroup final : public DimensionGroup {
  public:
-  /// Uses the selected device. `name` is for messages. Collective; throws agreed errors: `unsupported`
-  /// without NCCL or if members share a device, `timeout` at the deadline, `internal` with NCCL's message.
-  /// Delegates to the other constructor, so that the destructor frees the communicator if a later step
-  /// throws.
+  /// See open_nccl_group. Delegates to the other constructor, so that the destructor frees the communicator
+  /// if a later step throws.
   NcclGroup(std::string name, GroupMembers& members, const DeviceTable& devices)
       : NcclGroup(std::move(name), members) {
     const Context& context = members.context();
@@ -110,9 +108,9 @@ class NcclGroup final : public DimensionGroup {
         done + 1};
   }
 
-  /// Also works while another thread is blocked in a launch behind waiting kernels.
-  /// ncclCommAbort ends the kernels, but frees memory that a concurrent call still uses. During a call the
-  /// communicator is only revoked, if NCCL can do that, and the thread of the call aborts it.
+  /// Also works while another thread is blocked in a launch behind waiting kernels. ncclCommAbort ends the
+  /// kernels, but frees memory that a concurrent call still uses. During a call the communicator is only
+  /// revoked, if NCCL can do that, and the thread of the call aborts it.
   void abort() noexcept override {
     const std::lock_guard lock(mutex_);
     if (std::exchange(is_aborted_, true)) return;

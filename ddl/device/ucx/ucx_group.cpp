@@ -96,9 +96,7 @@ std::unique_ptr<collectives::UcxNetwork> open_device_network(const Context& cont
 /// queue, and the work that a hold waits for must not be queued behind work that waits for the hold.
 class UcxGroup final : public DimensionGroup {
  public:
-  /// Uses the selected device. `staging_bytes`: see DeviceOptions. Collective; throws agreed errors:
-  /// `unsupported` if UCX cannot be used, does not know device memory or delivers wrong data;
-  /// `invalid_argument` if `staging_bytes` is too small.
+  /// See open_ucx_group.
   UcxGroup(GroupMembers& members, const DeviceTable& devices, std::size_t staging_bytes)
       : members_(members),
         device_(devices.of(members.context().rank()).number),
