@@ -126,6 +126,7 @@ void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
 /// Starts the reduction of the touched rows, once the map of all ranks' touched rows is complete. Other rows
 /// are zeros.
 void HostQueue::reduce_rows(Bucket& bucket) {
+  const collectives::CallsFor purpose(collectives::CallPurpose::bucket);
   const GradientPiece& whole = bucket.layout.pieces.front();
   TouchedRows& touched = parts_->touched[whole.gradient];
   touched.set_all();

@@ -135,6 +135,7 @@ void GradientReducer::State::start(std::size_t bucket) {
       throw_if(piece.gradient, memory_check_->before_reduction(piece));
     }
   }
+  const collectives::CallsFor purpose(collectives::CallPurpose::bucket);
   queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
 }
 
@@ -258,6 +259,7 @@ std::optional<Error> GradientReducer::State::problem(const char* name) const {
 void GradientReducer::State::start_weight(bool blocking) {
   if (!kept_problem_) kept_problem_ = weight_problem();
   has_started_weight_ = true;
+  const collectives::CallsFor purpose(collectives::CallPurpose::weight);
   queue->start_weight(kept_problem_ ? std::numeric_limits<double>::quiet_NaN() : weight_before_ + weight_,
                       blocking);
 }
@@ -288,6 +290,7 @@ void GradientReducer::State::require_good_total() {
 
 /// Throws on all ranks if any rank has a problem; `mine` is this rank's.
 void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
+  const collectives::CallsFor purpose(collectives::CallPurpose::agreement);
   context.on_all_ranks("GradientReducer", [&] {
     if (!mine) return;
     const std::string_view text = mine->what();
@@ -311,6 +314,7 @@ void GradientReducer::State::reduce_rest(const char* name) {
   waiting.end();
   if (!queue->is_on_device()) observer_.reduced();
   values_somewhere_ = ledger_.values();
+  const collectives::CallsFor purpose(collectives::CallPurpose::norm);
   queue->conclude(kept_problem_.has_value(),
                   static_cast<std::size_t>(std::ranges::count(values_somewhere_, 0)));
   bytes_of_step_ = queue->bytes();
@@ -322,6 +326,7 @@ ReducedStep GradientReducer::State::agree_on_step() {
   queue->settle(outcome.step.finite && outcome.problems == 0);
   if (outcome.problems > 0) throw_agreed(kept_problem_);
   if (outcome.missing > 0) {
+    const collectives::CallsFor purpose(collectives::CallPurpose::absence);
     context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
   }
   if (!is_learned() && !gradients.empty()) learn();
@@ -348,6 +353,7 @@ ReducedStep GradientReducer::State::result() {
 bool GradientReducer::State::has_gradient(std::size_t index) {
   require_index("has_gradient", index);
   if (values_are_own_) {
+    const collectives::CallsFor purpose(collectives::CallPurpose::absence);
     context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
     values_are_own_ = false;
   }
@@ -364,6 +370,7 @@ Error GradientReducer::State::with_bucket(const Error& error) {
 
 /// Makes new buckets, in the order in which gradients became ready on average over all ranks.
 void GradientReducer::State::learn() {
+  const collectives::CallsFor purpose(collectives::CallPurpose::order);
   learned.order = learn_order(context.communicator(), ledger_.order(), gradients.size());
   make_buckets();
 }

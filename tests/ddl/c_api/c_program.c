@@ -1,6 +1,6 @@
 /* A C program that uses the C API. `c_program wrong`, on one rank, checks the errors of wrong calls;
- * `c_program abort` is ended by an error; `c_program DIRECTORY`, in any job, uses a directory for
- * checkpoints. */
+ * `c_program abort` and `c_program nowait` are ended by an error; `c_program DIRECTORY`, in any job, uses a
+ * directory for checkpoints. */
 #include <stdio.h>
 #include <string.h>
 #ifdef WITH_MPI
@@ -162,6 +162,20 @@ static void ignore_errors(void) {
   parameters[2].count = 1;
   expect_error(ddl_reducer_rebind(NULL, parameters, 3), DDL_INVALID_ARGUMENT,
                "'2' of 1 f32, expected '2' of 2");
+}
+
+/* The last rank forgets ddl_reducer_wait. Prints the error as programs do, and ends without ddl_finalize. */
+static int forget_wait_on_one_rank(void) {
+  double loss = 1;
+  float gradient[3] = {1, 2, 3};
+  const ddl_parameter parameters[1] = {{.count = 3, .type = DDL_F32, .gradient = gradient}};
+  const ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS};
+  int failed = ddl_init(NULL) || ddl_reducer_create(parameters, 1, &options, NULL) ||
+               ddl_reducer_begin(NULL, 1) || ddl_reducer_ready(NULL, 0);
+  if (ddl_rank() != ddl_size() - 1) failed = failed || ddl_reducer_wait(NULL, DDL_GIVEN, NULL);
+  failed = failed || ddl_all_reduce(&loss, 1, DDL_F64, DDL_SUM);
+  if (failed) fprintf(stderr, "rank %d failed: %s\n", ddl_rank(), ddl_error_message());
+  return failed;
 }
 
 /* Trains a model of two gradients, one of them an embedding's. */
@@ -353,6 +367,7 @@ int main(int count, char** arguments) {
   if (count > 1 && strcmp(arguments[1], "half") == 0) return run_on_half();
   reduce_by_mpi("-mode p"); /* begins the job */
 #else
+  if (count > 1 && strcmp(arguments[1], "nowait") == 0) return forget_wait_on_one_rank();
   if (count > 1 && strcmp(arguments[1], "abort") == 0) {
     ddl_init("-mode p -errors abort");
     expect(ddl_barrier() == DDL_OK, "ddl_barrier");
