@@ -40,6 +40,13 @@ void check_no_overlap(const std::vector<Gradient>& gradients) {
   }
 }
 
+/// "603,176".
+std::string with_commas(std::size_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
 /// Saved states hold a hash of these texts.
 std::vector<std::string> entries_of(const GradientReducerOptions& options, bool on_device) {
   std::vector<std::string> entries = {options.gradients == GradientKind::mean ? "means" : "sums",
@@ -90,9 +97,18 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
   make_buckets();
   if (options.sharded_update) shards = own_shards();
   watch_memory();
-  context.log().info(fmt::format("gradients: {} of {} bytes are reduced in {} bucket{} of at most {} bytes",
-                                 gradients.size(), bytes, buckets.size(), buckets.size() == 1 ? "" : "s",
-                                 learned.bucket_bytes));
+  log_buckets();
+}
+
+/// Once for reducers with the same buckets: some trainers make a new one in each epoch.
+void GradientReducer::State::log_buckets() const {
+  const std::string line =
+      fmt::format("{} gradient{}, {} bytes, in {} bucket{} of at most {} bytes", gradients.size(),
+                  gradients.size() == 1 ? "" : "s", with_commas(bytes), buckets.size(),
+                  buckets.size() == 1 ? "" : "s", with_commas(learned.bucket_bytes));
+  std::string& before = context.state().logged_buckets;
+  if (before != line) context.log().info(line);
+  before = line;
 }
 
 GradientReducer::State::~State() {

@@ -196,6 +196,10 @@ struct GradientReducer::State {
   [[nodiscard]] std::optional<Error> weight_problem() const;
   [[nodiscard]] std::optional<Error> problem(const char* name) const;
   [[nodiscard]] Error total_problem(double total) const;
+  [[nodiscard]] bool is_alone() const noexcept;
+  [[nodiscard]] double own_weight() const noexcept { return is_alone() && weight_ > 0 ? 1 : weight_; }
+  void warn_of_no_values();
+  void log_buckets() const;
   void start_weight(bool blocking);
   void require_good_total();
   void throw_agreed(const std::optional<Error>& mine);
@@ -217,6 +221,7 @@ struct GradientReducer::State {
   std::size_t micro_batches_ = 0;  // number of earlier micro-batches
   bool has_started_weight_ = false;
   std::optional<Error> kept_problem_;
+  bool has_warned_of_no_values_ = false;
 
   // The last step.
   std::vector<std::uint8_t> values_somewhere_;  // for each gradient: whether a rank had a value

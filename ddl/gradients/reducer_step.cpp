@@ -8,6 +8,7 @@
 #include "ddl/context/context_state.hpp"
 #include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/reducer.hpp"
+#include "ddl/log.hpp"
 #include "ddl/parameters/parameters.hpp"
 #include "topology/json_text.hpp"
 
@@ -136,7 +137,8 @@ void GradientReducer::State::start(std::size_t bucket) {
     }
   }
   const collectives::CallsFor purpose(collectives::CallPurpose::bucket);
-  queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
+  queue->reduce(bucket,
+                {ledger_, is_mean(), is_mean() ? own_weight() : 1.0, is_mean() && micro_batches_ > 0});
 }
 
 /// For the exit report: tells peers that wait for this rank's next bucket which gradient is missing. Called
@@ -255,13 +257,19 @@ std::optional<Error> GradientReducer::State::problem(const char* name) const {
   return {};
 }
 
+/// Whether this rank's means are the result, bit for bit: a weight would only round them.
+bool GradientReducer::State::is_alone() const noexcept {
+  return is_mean() && context.size() == 1 && micro_batches_ == 0 && !options.leave_sums &&
+         !queue->is_on_device();
+}
+
 /// Sends a NaN as the weight if this rank has a problem, so that every rank learns of it.
 void GradientReducer::State::start_weight(bool blocking) {
   if (!kept_problem_) kept_problem_ = weight_problem();
   has_started_weight_ = true;
   const collectives::CallsFor purpose(collectives::CallPurpose::weight);
-  queue->start_weight(kept_problem_ ? std::numeric_limits<double>::quiet_NaN() : weight_before_ + weight_,
-                      blocking);
+  queue->start_weight(
+      kept_problem_ ? std::numeric_limits<double>::quiet_NaN() : weight_before_ + own_weight(), blocking);
 }
 
 Error GradientReducer::State::total_problem(double total) const {
@@ -306,6 +314,7 @@ void GradientReducer::State::reduce_rest(const char* name) {
   // After all buckets, because the number of buckets started during backward differs between ranks.
   if (!has_started_weight_) start_weight(true);
   if (!kept_problem_) kept_problem_ = problem(name);
+  warn_of_no_values();
   if (!queue->is_on_device()) require_good_total();
   for (; finished_ < buckets.size(); ++finished_) {
     queue->wait(finished_);
@@ -318,6 +327,18 @@ void GradientReducer::State::reduce_rest(const char* name) {
   queue->conclude(kept_problem_.has_value(),
                   static_cast<std::size_t>(std::ranges::count(values_somewhere_, 0)));
   bytes_of_step_ = queue->bytes();
+}
+
+void GradientReducer::State::warn_of_no_values() {
+  const double weight = weight_before_ + weight_;
+  if (has_warned_of_no_values_ || kept_problem_ || gradients.empty() || !(weight > 0)) return;
+  if (std::ranges::any_of(ledger_.values(), [](std::uint8_t has_value) { return has_value != 0; })) return;
+  has_warned_of_no_values_ = true;
+  Log own = context.log().of_group(true);  // each rank's own
+  own.warning(fmt::format(
+      "gradient reducer: rank {} has weight {} in this step, but all its gradients are absent and count "
+      "as zeros; was backward forgotten there? A rank without items has weight 0",
+      context.rank(), weight));
 }
 
 /// Ends a step on hosts: all ranks return the same result or throw the same error.
@@ -335,6 +356,7 @@ ReducedStep GradientReducer::State::agree_on_step() {
     memory_check_->after_step();
     check_broadcast_parameters(context);
   }
+  if (is_alone()) outcome.step.weight = weight_;
   outcome.step.bytes = bytes_of_step_;
   return outcome.step;
 }

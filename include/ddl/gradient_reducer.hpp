@@ -42,8 +42,10 @@ struct Gradient {
 
 /// What the trainer's backward pass leaves in the gradients.
 enum class GradientKind {
-  sum,   ///< Sums over this rank's items; the weight (number of items) is given to `wait`, or to `begin`.
-  mean,  ///< Means over this rank's items; the weight is given to `begin`, before backward.
+  sum,  ///< Sums over this rank's items; the weight (number of items) is given to `wait`, or to `begin`.
+  /// Means over this rank's items; the weight is given to `begin`, before backward. With one rank they stay
+  /// as they are, bit for bit (on hosts, without micro-batches).
+  mean,
 };
 
 /// A `GradientKind` without a default value, so that `GradientReducerOptions` cannot be made without one.
@@ -135,7 +137,8 @@ struct GradientPiece {
 /// accumulates them, weighted, in memory of its own.
 ///
 /// **Missing gradients.** `absent(i)` instead of `ready(i)` reports that a gradient has no value on this rank
-/// in this step; it counts as zeros. `has_gradient` returns whether any rank had a value.
+/// in this step; it counts as zeros. A rank that has a weight and no values at all is warned of, once.
+/// `has_gradient` returns whether any rank had a value.
 ///
 /// **Rows.** A gradient with a `row_width` may be made ready with the rows that the step touched; its other
 /// rows must be zero. Ranks then exchange one byte per row and reduce only the rows that any rank touched, if

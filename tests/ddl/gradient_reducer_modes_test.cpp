@@ -871,6 +871,55 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
   run_in_process(1, body, options);
 }
 
+// One rank would train another model than the same program without the library.
+TEST(GradientReducerModes, MeansOfOneRankStayAsTheyAre) {
+  run_in_process(1, [](Context& context) {
+    std::vector<float> apart(333), block(200);
+    const std::vector<Gradient> gradients = {
+        {"apart", apart}, {"first", std::span(block).first(100)}, {"second", std::span(block).subspan(100)}};
+    GradientReducer reducer(context, gradients, {.gradients = GradientKind::mean, .bucket_bytes = 256});
+    for (std::size_t step = 0; step < 3; ++step) {
+      for (std::size_t i = 0; i < apart.size(); ++i) apart[i] = value_of(0, step, 0, i) / 7;
+      for (std::size_t i = 0; i < block.size(); ++i) block[i] = value_of(0, step, 1, i) / 3;
+      const std::vector<float> apart_before = apart, block_before = block;
+      double squares = 0;
+      for (const float value : apart) squares += static_cast<double>(value) * value;
+      for (const float value : block) squares += static_cast<double>(value) * value;
+      reducer.begin(41);
+      for (const std::size_t index : {2U, 0U, 1U}) reducer.ready(index);
+      const ReducedStep result = reducer.wait();
+      EXPECT_EQ(apart, apart_before);
+      EXPECT_EQ(block, block_before);
+      EXPECT_EQ(result.weight, 41);
+      EXPECT_NEAR(result.norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
+    }
+    reducer.begin(0);
+    for (const std::size_t index : {2U, 0U, 1U}) reducer.ready(index);
+    expect_error(ErrorCode::invalid_argument, {"the total weight"}, [&] { reducer.wait(); });
+  });
+}
+
+// A rank that forgets backward would shrink all gradients, and nothing would say so.
+TEST(GradientReducerModes, ARankWithAWeightAndNoGradientsIsWarnedOf) {
+  for (const double weight : {2.0, 0.0}) {
+    testing::internal::CaptureStderr();
+    run_in_process(2, [&](Context& context) {
+      std::vector<float> values(3);
+      GradientReducer reducer(context, {{"w", values}}, {.gradients = GradientKind::mean});
+      for (int step = 0; step < 2; ++step) {
+        reducer.begin(context.rank() == 1 ? weight : 1);
+        context.rank() == 1 ? reducer.absent(0) : reducer.ready(0);
+        reducer.wait();
+      }
+    });
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string warning = "ddl [1] warning: gradient reducer: rank 1 has weight 2 in this step";
+    const std::size_t found = log.find(warning);
+    EXPECT_EQ(found != log.npos, weight > 0) << log;
+    EXPECT_EQ(log.rfind(warning), found) << log;
+  }
+}
+
 // A trainer whose vectors are resized would have to make a new reducer, which learns the order again.
 TEST(GradientReducerModes, RebindFollowsVectorsThatMove) {
   InProcessOptions options = on_hosts({1, 1});
