@@ -55,8 +55,8 @@ void GradientReducer::State::remember_pieces(std::size_t gradient) {
 void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
   if (begun_) {
-    throw invalid("{} twice in a step; end the step between, with {} or {}", names.call("begin", "weight"),
-                  names.call("wait"), names.call("finish"));
+    throw invalid("{}found a second call in a step, expected one; end the step between, with {} or {}",
+                  names.lead("begin(weight)"), names.call("wait"), names.call("finish"));
   }
   begun_ = true;
   observer_.begin();
@@ -363,7 +363,8 @@ ReducedStep GradientReducer::State::agree_on_step() {
 
 ReducedStep GradientReducer::State::result() {
   if (!has_result_) {
-    throw invalid("result() before finish(): no step has been finished since the last result");
+    throw invalid("{} before {}: no step has been finished since the last result", names.call("result"),
+                  names.call("finish"));
   }
   has_result_ = false;
   ReducedStep step = queue->fetch().step;

@@ -132,7 +132,7 @@ static void ignore_errors(void) {
     ddl_reducer_ready(NULL, 2);
   }
   expect_error(ddl_reducer_wait(NULL, DDL_GIVEN, NULL), DDL_INVALID_ARGUMENT,
-               "ddl_reducer_begin: ddl_reducer_begin(weight) twice in a step; end the step between, with "
+               "ddl_reducer_begin: found a second call in a step, expected one; end the step between, with "
                "ddl_reducer_wait()");
   ddl_reducer_begin(NULL, 1);
   ddl_reducer_ready(NULL, 1);
@@ -164,6 +164,7 @@ static void ignore_errors(void) {
                "'2' of 1 f32, expected '2' of 2");
 }
 
+#ifndef WITH_MPI
 /* The last rank forgets ddl_reducer_wait. Prints the error as programs do, and ends without ddl_finalize. */
 static int forget_wait_on_one_rank(void) {
   double loss = 1;
@@ -177,6 +178,7 @@ static int forget_wait_on_one_rank(void) {
   if (failed) fprintf(stderr, "rank %d failed: %s\n", ddl_rank(), ddl_error_message());
   return failed;
 }
+#endif
 
 /* Trains a model of two gradients, one of them an embedding's. */
 static void train(const char* directory) {
