@@ -1,4 +1,5 @@
-// ddl::ParameterList, compiled as C++11: what it registers, and what it refuses.
+// ddl::ParameterList, ddl::Reducer and ddl::run, compiled as C++11: what they do, and what they refuse. With
+// an argument, rank 1 of two throws.
 #undef NDEBUG
 #include <cassert>
 #include <ddl/parameter_list.hpp>
@@ -21,7 +22,13 @@ std::string message_of(const Call& call) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** /*arguments*/) {
+  if (count > 1) {
+    return ddl::run(nullptr, [] {
+      if (ddl_rank() == 1) throw std::runtime_error("no more data");
+      ddl::throw_on_error(ddl_barrier());
+    });
+  }
   using Vector = std::vector<float>;
   Vector moments(3), weights(4), weight_gradient(4), biases(2);
   std::vector<Vector> samples(3, Vector(2));
@@ -56,15 +63,15 @@ int main() {
     ddl::Reducer reducer;
     assert(message_of<std::logic_error>([&] { reducer.ready(0); }) ==
            "ddl::Reducer: found no reducer, expected a call of bind before");
-    for (const std::size_t count : {3U, 5U}) {  // the vectors move, and their number changes
-      samples.assign(count, Vector(2));
+    for (const std::size_t size : {3U, 5U}) {  // the vectors move, and their number changes
+      samples.assign(size, Vector(2));
       ddl::ParameterList sums;
       sums.add(biases, samples);
       reducer.bind(sums, ddl::leave_sums());
       for (Vector& sample : samples) sample = {1, 2};
       reducer.ready(0);
       assert(reducer.wait(3).weight == 3);
-      assert(samples[0] == Vector({1.0F * count, 2.0F * count}) && samples[1] == Vector(2));
+      assert(samples[0] == Vector({1.0F * size, 2.0F * size}) && samples[1] == Vector(2));
     }
     outlives_the_job = std::move(reducer);
     assert(reducer.get() == nullptr && outlives_the_job.get() != nullptr);
