@@ -178,9 +178,14 @@ void CommunicatorImpl::run_trivial(const Request& request, const Call& call) con
 
 CallId CommunicatorImpl::id_of(const Request& request) const {
   if (request.part_of) return request.part_of->id;
-  return {
-      request.name, static_cast<std::uint16_t>(settings_.number),    sequence_, request.count, request.type,
-      request.op,   has_root(request.collective) ? request.root : -1};
+  return {.name = request.name,
+          .communicator = static_cast<std::uint16_t>(settings_.number),
+          .sequence = sequence_,
+          .count = request.count,
+          .type = request.type,
+          .op = request.op,
+          .root = has_root(request.collective) ? request.root : -1,
+          .purpose = CallsFor::now()};
 }
 
 /// Numbers the call, without its program. Records the user's call; stages of a reproducible reduction are not
@@ -207,6 +212,8 @@ CommunicatorImpl::Agreed* CommunicatorImpl::add_program(Call& call, const Reques
   call.program = cached.program;
   call.fingerprint = with_op(cached.fingerprint, call.op);
   if (request.part_of) call.fingerprint ^= request.part_of->fingerprint;
+  // The library's calls must not meet calls of the trainer with the same arguments.
+  call.fingerprint ^= static_cast<std::uint32_t>(call.id.purpose) << 24U;
   return cached.agreed;
 }
 

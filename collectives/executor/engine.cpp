@@ -50,11 +50,16 @@ ErrorCode code_for(const JobFailure& failure, ErrorCode own) {
 }
 
 /// Adds the report to a rank's own error: one line if rank 0 writes the report.
-std::string explained(const std::string& own, const ExitReport& report, bool is_written_elsewhere) {
+std::string explained(const Error& error, const ExitReport& report, bool is_written_elsewhere) {
+  const std::string own = error.what();
   const bool is_said = own.find(report.failure.text) != own.npos;
   if (is_written_elsewhere && report.scope.empty()) {
-    return fmt::format("{}{}{} (rank 0 writes the report)", own, is_said ? "" : "; ",
-                       is_said ? "" : report.failure.text);
+    // Ranks whose calls differ all say so, each of its own call.
+    const bool is_same =
+        report.failure.kind == JobFailure::Kind::differs && error.code() == ErrorCode::mismatch;
+    const bool is_enough = is_said || is_same;
+    return fmt::format("{}{}{} (rank 0 writes the report)", own, is_enough ? "" : "; ",
+                       is_enough ? "" : report.failure.text);
   }
   std::string text = report.text();
   if (is_said) text.erase(0, report.failure.text.size());
@@ -381,7 +386,7 @@ Error Engine::examined(const Error& error, const CallId& call, const std::string
                   call.sequence});
   const ExitReport report = watch.report();
   return {code_for(report.failure, error.code()),
-          explained(error.what(), report, watch.is_reported_by_root())};
+          explained(error, report, watch.is_reported_by_root())};
 }
 
 /// After a failure, whether this thread holds the token; in a continuation it already does. With a watch the

@@ -80,6 +80,19 @@ std::string who_called_what(const ExitReport& report) {
   return lines_of(statements);
 }
 
+/// For ranks that make calls of their own where others are in a gradient reducer's.
+std::string hint_at_missing_wait(const ExitReport& report) {
+  std::vector<int> inside;
+  std::vector<int> outside;
+  for (const RankReport& rank : report.ranks) {
+    if (rank.same) (rank.same->purpose == CallPurpose::user ? outside : inside).push_back(rank.rank);
+  }
+  if (inside.empty() || outside.empty()) return "";
+  return fmt::format(
+      "\n  the gradient reducer's calls of {} meet other calls of {}: is wait() missing there?",
+      ranks_in_words(inside), ranks_in_words(outside));
+}
+
 }  // namespace
 
 std::vector<std::pair<std::string, std::vector<int>>> grouped(const RankStatements& statements) {
@@ -103,6 +116,7 @@ void describe(auto& fields, topology::MaybeConst<FlightRecord> auto& record) {
   fields("type", record.type, topology::all_to<DataType::bf16>);
   fields("op", record.op, topology::all_to<ReduceOp::prod>);
   fields("root", record.root);
+  fields("purpose", record.purpose, topology::all_to<CallPurpose::agreement>);
   fields("state", record.state, topology::all_to<State::failed>);
   fields("called_ago_s", record.called_ago);
   fields("ended_ago_s", record.ended_ago);
@@ -164,7 +178,9 @@ std::string name_of(const RankReport& report) {
 std::string ExitReport::text() const {
   std::string text = failure.text;
   if (!scope.empty()) text += fmt::format(" (this report covers {})", scope);
-  if (failure.kind == Kind::differs && failure.sequence != 0) text += who_called_what(*this);
+  if (failure.kind == Kind::differs && failure.sequence != 0) {
+    text += who_called_what(*this) + hint_at_missing_wait(*this);
+  }
   // Failed ranks come first.
   for (const Life life : {Life::dead, Life::silent, Life::answers, Life::left}) {
     if (ranks.size() <= most_lines) {

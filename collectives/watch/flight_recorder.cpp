@@ -7,20 +7,23 @@
 namespace ddl::collectives {
 namespace {
 
-// Bits of FlightTape::Slot::about, lowest first: communicator (16), root + 1 (24), type (8), op (8), unused
+// Bits of FlightTape::Slot::about, lowest first: communicator (16), root + 1 (24), type (8), op (8), purpose
 // (6), begun, failed.
 constexpr int root_shift = 16;
 constexpr int type_shift = 40;
 constexpr int op_shift = 48;
+constexpr int purpose_shift = 56;
 constexpr std::uint64_t begun_bit = std::uint64_t{1} << 62;
 constexpr std::uint64_t failed_bit = std::uint64_t{1} << 63;
 constexpr std::uint64_t byte_mask = 0xff;
 constexpr std::uint64_t root_mask = 0xff'ffff;
+constexpr std::uint64_t purpose_mask = 0x3f;
 
 std::uint64_t about(const CallId& call) noexcept {
   return std::uint64_t{call.communicator} | static_cast<std::uint64_t>(call.root + 1) << root_shift |
          static_cast<std::uint64_t>(call.type) << type_shift |
-         static_cast<std::uint64_t>(call.op) << op_shift;
+         static_cast<std::uint64_t>(call.op) << op_shift |
+         static_cast<std::uint64_t>(call.purpose) << purpose_shift;
 }
 
 bool has_op(const CallName& name) noexcept {
@@ -28,6 +31,17 @@ bool has_op(const CallName& name) noexcept {
 }
 
 }  // namespace
+
+std::string_view to_string(CallPurpose purpose) noexcept {
+  constexpr std::array<std::string_view, 7> names = {"",
+                                                     "gradient reducer: weight",
+                                                     "gradient reducer: bucket",
+                                                     "gradient reducer: norm",
+                                                     "gradient reducer: order of gradients",
+                                                     "gradient reducer: absent gradients",
+                                                     "gradient reducer: agreement on errors"};
+  return names[static_cast<std::size_t>(purpose)];
+}
 
 const char* to_string(FlightRecord::State state) noexcept {
   constexpr std::array names = {"called", "begun", "finished", "failed"};
@@ -46,6 +60,7 @@ std::string CallId::describe() const {
   text += fmt::format(" ({}{} {}, {} bytes", has_op(name) ? fmt::format("{} of ", to_string(op)) : "", count,
                       to_string(type), count * size_of(type));
   if (root >= 0) text += fmt::format(", root {}", root);
+  if (purpose != CallPurpose::user) text += fmt::format("; {}", to_string(purpose));
   return text + ")";
 }
 
@@ -147,6 +162,7 @@ std::vector<FlightRecord> FlightRecorder::records_of(const FlightTape& tape) con
     record.root = static_cast<int>(bits >> root_shift & root_mask) - 1;
     record.type = static_cast<DataType>(bits >> type_shift & byte_mask);
     record.op = static_cast<ReduceOp>(bits >> op_shift & 0xf);
+    record.purpose = static_cast<CallPurpose>(bits >> purpose_shift & purpose_mask);
     record.state = (bits & failed_bit) != 0  ? FlightRecord::State::failed
                    : ended != 0              ? FlightRecord::State::finished
                    : (bits & begun_bit) != 0 ? FlightRecord::State::begun

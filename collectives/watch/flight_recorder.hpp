@@ -12,6 +12,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "collectives/system/clock.hpp"
@@ -21,6 +22,27 @@ namespace ddl::collectives {
 
 /// Communicator numbers from here on are those of device communicators.
 inline constexpr std::uint16_t first_on_devices = 0x8000;
+
+/// What a part of the library makes a call for; `user`: the call is the trainer's own.
+enum class CallPurpose : std::uint8_t { user, weight, bucket, norm, order, absence, agreement };
+
+/// "gradient reducer: norm"; empty for the user's calls.
+std::string_view to_string(CallPurpose purpose) noexcept;
+
+/// Gives the calls that this thread makes while it exists a purpose.
+class CallsFor {
+ public:
+  explicit CallsFor(CallPurpose purpose) noexcept : before_(std::exchange(now_, purpose)) {}
+  CallsFor(const CallsFor&) = delete;
+  CallsFor& operator=(const CallsFor&) = delete;
+  ~CallsFor() { now_ = before_; }
+
+  [[nodiscard]] static CallPurpose now() noexcept { return now_; }
+
+ private:
+  inline static thread_local CallPurpose now_ = CallPurpose::user;
+  CallPurpose before_;
+};
 
 /// A collective's name, as flight recorders store it: its first 16 characters.
 class CallName {
@@ -52,8 +74,9 @@ struct CallId {
   DataType type = DataType::u8;
   ReduceOp op = ReduceOp::sum;
   int root = -1;  ///< -1 if the collective has no root.
+  CallPurpose purpose = CallPurpose::user;
 
-  /// "all_reduce #12 (sum of 262144 f32, 1048576 bytes)".
+  /// "all_reduce #12 (sum of 262144 f32, 1048576 bytes)"; "(...; gradient reducer: bucket)" with a purpose.
   [[nodiscard]] std::string describe() const;
 };
 
@@ -79,7 +102,7 @@ struct FlightTape {
     std::atomic<std::uint64_t> number;  ///< Of the record, from 1; 0 while it is written, or if empty.
     std::atomic<std::uint64_t> sequence;
     std::atomic<std::uint64_t> count;
-    std::atomic<std::uint64_t> about;   ///< Communicator, root, type, op and state.
+    std::atomic<std::uint64_t> about;   ///< Communicator, root, type, op, purpose and state.
     std::atomic<std::uint64_t> called;  ///< In `Ticks`, like `ended`.
     std::atomic<std::uint64_t> ended;
     std::array<std::atomic<std::uint64_t>, 2> name;

@@ -169,7 +169,10 @@ int ddl_wait(ddl_work* work) {
 
 int ddl_abort(const char* reason) {
   return guarded("ddl_abort", [&](Job& job) {
-    job.context().report(Error(ErrorCode::peer_failed, reason == nullptr ? "ddl_abort" : reason));
+    const char* const said = reason == nullptr ? "no reason was given" : reason;
+    job.context().report(Error(ErrorCode::peer_failed, said));
+    job.note_abort();
+    set_message("ddl_abort", said);
   });
 }
 

@@ -51,6 +51,17 @@ DeviceStream stream_of(void* stream) { return static_cast<DeviceStream>(stream);
 
 }  // namespace
 
+void ddl::c_api::broadcast_on_device(Job& job, const Model& model, int root, DeviceStream stream) {
+  with_cuda(job, [&] {
+    DeviceCommunicator& all = selected(job);
+    require_same_shapes(job.context(), "ddl_device_broadcast_parameters", model);
+    for (const Parameter& each : model) {
+      void* const data = each.values.data();
+      all.broadcast(data, data, each.values.size(), each.values.type(), root, stream);
+    }
+  });
+}
+
 GradientReducer ddl::c_api::device_reducer(Job& job, std::vector<Gradient> gradients,
                                            GradientReducerOptions options) {
   return with_cuda(job, [&] { return GradientReducer(selected(job), std::move(gradients), options); });
@@ -109,42 +120,42 @@ int ddl_device_wait(void* stream) {
 }
 
 int ddl_device_broadcast_parameters(const ddl_parameter* parameters, int count, int root, void* stream) {
-  return on_device("ddl_device_broadcast_parameters", [&](Job& job, DeviceCommunicator& all) {
-    const Model model = model_of(parameters, count);
-    require_same_shapes(job.context(), "ddl_device_broadcast_parameters", model);
-    for (const Parameter& each : model) {
-      void* const data = each.values.data();
-      all.broadcast(data, data, each.values.size(), each.values.type(), root, stream_of(stream));
-    }
+  return guarded("ddl_device_broadcast_parameters", [&](Job& job) {
+    broadcast_on_device(job, model_of(parameters, count), root, stream_of(stream));
   });
 }
 
 int ddl_reducer_ready_on(ddl_reducer* reducer, int index, void* stream) {
-  return on_device("ddl_reducer_ready_on", [&](Job& job, DeviceCommunicator&) {
-    ddl_reducer& own = job.handle(reducer);
-    own.reducer.ready(index_of(own, index), stream_of(stream));
+  constexpr const char* name = "ddl_reducer_ready_on";
+  return on_device(name, [&](Job& job, DeviceCommunicator&) {
+    job.handle(&job.reducer(reducer));
+    in_step(name, reducer,
+            [&](ddl_reducer& own) { own.reducer.ready(index_of(own, index), stream_of(stream)); });
   });
 }
 
 int ddl_reducer_ready_rows_on(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count,
                               void* stream) {
-  return on_device("ddl_reducer_ready_rows_on", [&](Job& job, DeviceCommunicator&) {
-    if (count_of(count) != 0) require(rows, "rows");
-    ddl_reducer& own = job.handle(reducer);
-    own.reducer.ready(index_of(own, index), std::span(rows, count_of(count)), stream_of(stream));
+  constexpr const char* name = "ddl_reducer_ready_rows_on";
+  return on_device(name, [&](Job& job, DeviceCommunicator&) {
+    job.handle(&job.reducer(reducer));
+    in_step(name, reducer, [&](ddl_reducer& own) {
+      if (count_of(count) != 0) require(rows, "rows");
+      own.reducer.ready(index_of(own, index), std::span(rows, count_of(count)), stream_of(stream));
+    });
   });
 }
 
 int ddl_reducer_finish(ddl_reducer* reducer, double weight, void* stream) {
   return on_device("ddl_reducer_finish", [&](Job& job, DeviceCommunicator&) {
-    GradientReducer& own = job.handle(reducer).reducer;
+    GradientReducer& own = job.handle(&job.reducer(reducer)).reducer;
     weight == DDL_GIVEN ? own.finish(stream_of(stream)) : own.finish(weight, stream_of(stream));
   });
 }
 
 int ddl_reducer_result(ddl_reducer* reducer, ddl_step* step) {
   return on_device("ddl_reducer_result", [&](Job& job, DeviceCommunicator&) {
-    const ReducedStep found = job.handle(reducer).reducer.result();
+    const ReducedStep found = job.handle(&job.reducer(reducer)).reducer.result();
     if (step != nullptr) *step = {found.weight, found.norm, found.finite ? 1 : 0};
   });
 }

@@ -1,13 +1,16 @@
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,7 +46,8 @@ class Job {
   /// Joins the job by Context::from_environment or, with the address of an MPI_Comm, by Context::from_mpi,
   /// and throws as they do; throws `invalid_argument` in a second call. Collective.
   void start(const char* options, const void* communicator = nullptr);
-  /// Leaves the job. Collective, unless an error has occurred.
+  /// Leaves the job, and then throws `invalid_argument` if a reducer's step was begun and never waited for.
+  /// Collective, unless an error has occurred.
   void end();
   [[nodiscard]] bool has_started() const noexcept { return context_.has_value(); }
   [[nodiscard]] const std::string& options() const noexcept { return options_; }
@@ -77,6 +81,22 @@ class Job {
     return *handle;
   }
 
+  /// The reducer of a handle, or, for null, the job's only one. Throws `invalid_argument` if there is none or
+  /// another number of them. Any thread.
+  ddl_reducer& reducer(ddl_reducer* handle) const;
+  /// Makes a handle of `reducer`.
+  ddl_reducer* add(std::unique_ptr<ddl_reducer> reducer);
+  /// Frees a reducer; does nothing for null. Throws as `end` does, after it is freed.
+  void remove(ddl_reducer* handle);
+
+  /// Remembers that a call of the running job has failed. With "-errors abort" it prints the message and ends
+  /// the job and the program.
+  void note_failure(const Error& error);
+  /// Remembers that the program ends by its own will.
+  void note_abort() noexcept { has_failed_ = true; }
+  /// `what`, or its first line if rank 0 has printed all of it.
+  [[nodiscard]] std::string brief(std::string_view what) const;
+
   /// Held during each call, to detect concurrent ones.
   std::mutex mutex;
   /// The work between ddl_root_begin and ddl_root_end.
@@ -84,10 +104,18 @@ class Job {
 
  private:
   void require_handle(const void* handle) const;
+  void count_reducers();
+  /// The error of a step that has begun and was never waited for, which is printed; nothing if there is none,
+  /// or if the job has failed.
+  std::optional<Error> unwaited_step(const char* function, ddl_reducer& reducer);
 
   std::optional<Context> context_;
   std::string options_;
   bool has_ended_ = false;
+  bool errors_end_the_program_ = false;
+  std::atomic<bool> has_failed_ = false;  // a call has returned an error
+  std::vector<ddl_reducer*> reducers_;
+  std::atomic<ddl_reducer*> only_reducer_ = nullptr;  // null: none or several
   std::shared_ptr<DeviceCommunicator> device_;
   std::map<void*, SharedBuffer<std::byte>> memory_;
   std::map<const void*, std::shared_ptr<void>> handles_;
@@ -99,8 +127,9 @@ struct NoJob : std::runtime_error {
 
 /// Throws `invalid_argument`.
 [[noreturn]] void refuse(const std::string& text);
-/// These convert an argument; they throw `invalid_argument` for a number out of range.
-DataType type_of(int type);
+/// These convert an argument; they throw `invalid_argument` for a number out of range. `what`: the argument's
+/// name.
+DataType type_of(int type, std::string_view what = "type");
 ReduceOp op_of(int op);
 std::size_t count_of(std::int64_t count);
 /// Throws `invalid_argument` for null. `what`: the argument's name, for the message.
@@ -108,6 +137,9 @@ void require(const void* pointer, const char* what);
 
 /// Stores the calling thread's error message; returns the error code.
 int failed(const char* function, const std::exception& error) noexcept;
+
+/// Stores a message for ddl_error_message.
+void set_message(const char* function, std::string_view text);
 
 /// Runs `body`, which may throw, for a C function that several threads may call concurrently.
 template <typename F>
@@ -145,8 +177,12 @@ Model model_of(const ddl_parameter* parameters, int count, bool needs_values = t
 /// A reducer on the job's device. Throws `unsupported` in a build without CUDA.
 GradientReducer device_reducer(Job& job, std::vector<Gradient> gradients, GradientReducerOptions options);
 
-/// For calls of any thread, which hold no lock: `reducer` must be a live handle.
-ddl_reducer& known(ddl_reducer* reducer);
+/// Gives all ranks `root`'s values, in the device's memory. Throws `unsupported` in a build without CUDA.
+void broadcast_on_device(Job& job, const Model& model, int root, DeviceStream stream);
+
+/// Calls `body(reducer)`, which may throw, for a C function of a reducer's step. The step's ddl_reducer_wait
+/// then ends with the error too, on all ranks, because callers may ignore it here.
+void in_step(const char* function, ddl_reducer* handle, const std::function<void(ddl_reducer&)>& body);
 /// The number of a parameter's gradient.
 std::size_t index_of(const ddl_reducer& reducer, int parameter);
 

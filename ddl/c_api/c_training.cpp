@@ -12,6 +12,7 @@
 #include "ddl/drift_check.hpp"
 #include "ddl/error.hpp"
 #include "ddl/gradient_reducer.hpp"
+#include "ddl/gradients/reducer.hpp"
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/timeline.hpp"
@@ -52,9 +53,41 @@ std::span<const T> list(const T* items, int count, const char* what) {
 }
 
 /// `what`: the pointer's name, for messages.
-Elements elements_of(void* data, const ddl_parameter& parameter, int type, const char* what) {
+Elements elements_of(void* data, const ddl_parameter& parameter, DataType type, const char* what) {
   if (parameter.count != 0) require(data, what);
-  return {data, count_of(parameter.count), type_of(type)};
+  return {data, count_of(parameter.count), type};
+}
+
+/// `index`: the parameter's, for messages.
+DataType gradient_type_of(const ddl_parameter& parameter, int index) {
+  const int type = parameter.gradient_type;
+  if (type == 0) return type_of(parameter.type, fmt::format("parameters[{}].type", index));
+  if (type == DDL_F32 || type == DDL_F64 || type == DDL_F16 || type == DDL_BF16) {
+    return static_cast<DataType>(type);
+  }
+  refuse(
+      fmt::format("parameters[{}].gradient_type: found {}, expected DDL_F32 (3), DDL_F64 (4), DDL_F16 (5), "
+                  "DDL_BF16 (6), or 0 for that of the parameter",
+                  index, type));
+}
+
+/// For each parameter the number of its gradient, or none.
+std::vector<std::size_t> gradient_numbers(const Model& model) {
+  std::vector<std::size_t> numbers;
+  std::size_t gradients = 0;
+  for (const Parameter& parameter : model) {
+    numbers.push_back(parameter.gradient.data() == nullptr ? none : gradients++);
+  }
+  return numbers;
+}
+
+/// Lets a reducer's messages name functions and parameters as C programs do.
+void name_as_in_c(ddl_reducer& reducer) {
+  std::vector<std::size_t> numbers;
+  for (std::size_t i = 0; i < reducer.gradients.size(); ++i) {
+    if (reducer.gradients[i] != none) numbers.push_back(i);
+  }
+  ReducerAccess::state(reducer.reducer).names = {"ddl_reducer_", "DDL_GIVEN", std::move(numbers)};
 }
 
 GradientReducerOptions options_of(const ddl_reducer_options& given) {
@@ -93,12 +126,14 @@ namespace ddl::c_api {
 Model model_of(const ddl_parameter* parameters, int count, bool needs_values) {
   Model model;
   for (const ddl_parameter& each : list(parameters, count, "parameters")) {
+    const int index = static_cast<int>(model.size());
     Parameter& parameter = model.emplace_back();
-    parameter.name = name_of(each.name, static_cast<int>(model.size()) - 1);
+    parameter.name = name_of(each.name, index);
     if (needs_values && each.count != 0) require(each.values, "a parameter's values");
-    parameter.values = {each.values, count_of(each.count), type_of(each.type)};
+    parameter.values = {each.values, count_of(each.count),
+                        type_of(each.type, fmt::format("parameters[{}].type", index))};
     if (each.gradient == nullptr) continue;
-    const int type = each.gradient_type == 0 ? each.type : each.gradient_type;
+    const DataType type = gradient_type_of(each, index);
     parameter.gradient = elements_of(each.gradient, each, type, "a gradient");
     parameter.row_width = count_of(each.row_width);
     for (void* const summand : list(each.summands, each.summand_count, "summands")) {
@@ -106,11 +141,6 @@ Model model_of(const ddl_parameter* parameters, int count, bool needs_values) {
     }
   }
   return model;
-}
-
-ddl_reducer& known(ddl_reducer* reducer) {
-  require(reducer, "reducer");
-  return *reducer;
 }
 
 std::size_t index_of(const ddl_reducer& reducer, int parameter) {
@@ -129,44 +159,69 @@ extern "C" {
 
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer) {
-  return made("ddl_reducer_create", "reducer", reducer, [&](Job& job) {
+  return guarded("ddl_reducer_create", [&](Job& job) {
+    if (reducer != nullptr) *reducer = nullptr;
     require(options, "options");
     const GradientReducerOptions chosen = options_of(*options);
-    const Model model = model_of(parameters, count, false);
-    std::vector<std::size_t> indices;
-    std::size_t gradients = 0;
-    for (const Parameter& parameter : model) {
-      indices.push_back(parameter.gradient.data() == nullptr ? none : gradients++);
-    }
+    const Model model = model_of(parameters, count, options->broadcast_values != 0);
     const bool on_device = options->on_device != 0;
-    return job.make<ddl_reducer>(on_device ? device_reducer(job, gradients_of(model), chosen)
-                                           : GradientReducer(job.context(), gradients_of(model), chosen),
-                                 std::move(indices), nullptr, on_device && chosen.wire != DataType::f32);
+    if (options->broadcast_values != 0) {
+      on_device ? broadcast_on_device(job, model, 0, nullptr) : broadcast_parameters(job.context(), model, 0);
+    }
+    std::unique_ptr<ddl_reducer> made(
+        new ddl_reducer{on_device ? device_reducer(job, gradients_of(model), chosen)
+                                  : GradientReducer(job.context(), gradients_of(model), chosen),
+                        gradient_numbers(model), nullptr, on_device && chosen.wire != DataType::f32});
+    name_as_in_c(*made);
+    ddl_reducer* const handle = job.add(std::move(made));
+    if (reducer != nullptr) *reducer = handle;
+  });
+}
+
+int ddl_reducer_rebind(ddl_reducer* reducer, const ddl_parameter* parameters, int count) {
+  return guarded("ddl_reducer_rebind", [&](Job& job) {
+    ddl_reducer& own = job.handle(&job.reducer(reducer));
+    const Model model = model_of(parameters, count, false);
+    own.reducer.rebind(gradients_of(model));
+    own.gradients = gradient_numbers(model);
+    name_as_in_c(own);
   });
 }
 
 int ddl_reducer_begin(ddl_reducer* reducer, double weight) {
-  return guarded("ddl_reducer_begin", [&](Job& job) { job.handle(reducer).reducer.begin(weight); });
+  return guarded("ddl_reducer_begin", [&](Job& job) {
+    job.handle(&job.reducer(reducer));
+    in_step("ddl_reducer_begin", reducer, [&](ddl_reducer& own) { own.reducer.begin(weight); });
+  });
 }
 
 int ddl_reducer_ready(ddl_reducer* reducer, int index) {
-  return reported("ddl_reducer_ready", [&] { known(reducer).reducer.ready(index_of(*reducer, index)); });
+  constexpr const char* name = "ddl_reducer_ready";
+  return reported(name, [&] {
+    in_step(name, reducer, [&](ddl_reducer& own) { own.reducer.ready(index_of(own, index)); });
+  });
 }
 
 int ddl_reducer_ready_rows(ddl_reducer* reducer, int index, const int32_t* rows, int64_t count) {
-  return reported("ddl_reducer_ready_rows", [&] {
-    if (count_of(count) != 0) require(rows, "rows");
-    known(reducer).reducer.ready(index_of(*reducer, index), std::span(rows, count_of(count)));
+  constexpr const char* name = "ddl_reducer_ready_rows";
+  return reported(name, [&] {
+    in_step(name, reducer, [&](ddl_reducer& own) {
+      if (count_of(count) != 0) require(rows, "rows");
+      own.reducer.ready(index_of(own, index), std::span(rows, count_of(count)));
+    });
   });
 }
 
 int ddl_reducer_absent(ddl_reducer* reducer, int index) {
-  return reported("ddl_reducer_absent", [&] { known(reducer).reducer.absent(index_of(*reducer, index)); });
+  constexpr const char* name = "ddl_reducer_absent";
+  return reported(name, [&] {
+    in_step(name, reducer, [&](ddl_reducer& own) { own.reducer.absent(index_of(own, index)); });
+  });
 }
 
 int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step) {
   return guarded("ddl_reducer_wait", [&](Job& job) {
-    GradientReducer& own = job.handle(reducer).reducer;
+    GradientReducer& own = job.handle(&job.reducer(reducer)).reducer;
     const ReducedStep found = weight == DDL_GIVEN ? own.wait() : own.wait(weight);
     if (step != nullptr) *step = {found.weight, found.norm, found.finite ? 1 : 0};
   });
@@ -174,7 +229,7 @@ int ddl_reducer_wait(ddl_reducer* reducer, double weight, ddl_step* step) {
 
 int ddl_reducer_no_sync(ddl_reducer* reducer, int on) {
   return guarded("ddl_reducer_no_sync", [&](Job& job) {
-    ddl_reducer& own = job.handle(reducer);
+    ddl_reducer& own = job.handle(&job.reducer(reducer));
     if (on == 0) return own.no_sync.reset();
     if (!own.no_sync) own.no_sync.reset(new GradientReducer::NoSync(own.reducer.no_sync()));
   });
@@ -183,13 +238,13 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on) {
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value) {
   return guarded("ddl_reducer_has_gradient", [&](Job& job) {
     require(has_value, "has_value");
-    ddl_reducer& own = job.handle(reducer);
+    ddl_reducer& own = job.handle(&job.reducer(reducer));
     *has_value = own.reducer.has_gradient(index_of(own, index)) ? 1 : 0;
   });
 }
 
 int ddl_reducer_free(ddl_reducer* reducer) {
-  return guarded("ddl_reducer_free", [&](Job& job) { job.destroy(reducer); });
+  return guarded("ddl_reducer_free", [&](Job& job) { job.remove(reducer); });
 }
 
 int ddl_sampler_create(int64_t size, int64_t batch_size, uint64_t seed, int shuffle, ddl_sampler** sampler) {

@@ -88,7 +88,8 @@ struct ContextState {
   Communicator communicator;
   Log log;
   std::vector<Parameter>
-      broadcast_parameters;  ///< With DDL_CHECK: parameters that must stay the same on all ranks.
+      broadcast_parameters;    ///< With DDL_CHECK: parameters that must stay the same on all ranks.
+  std::string logged_buckets;  ///< The line in which a reducer has last described its buckets.
 };
 
 /// Makes the context of all ranks after they are connected; calibrates plans if the options request it.

@@ -88,7 +88,7 @@ void require_same_settings(const std::vector<json>& ranks) {
 /// Results of the ranks' first exchange.
 struct Meeting {
   topology::RankMap map;
-  bool crowded;  ///< Whether this rank's machine has more ranks than cores for them.
+  std::vector<std::string> cores_here;  ///< `usable_cores` of each rank of this rank's machine.
   bool
       summary;  ///< Whether the job ends with a summary, in which all ranks take part; rank 0's level counts.
 };
@@ -123,7 +123,7 @@ Meeting meet(collectives::Bootstrap& bootstrap, const GivenOptions& given) {
     if (rank.at("machine") == machine) cores_here.push_back(rank.at("cores"));
   }
   require_same_settings(ranks);
-  return {topology::RankMap(hosts), are_crowded(cores_here), ranks.size() > 1 && ranks[0].at("summary")};
+  return {topology::RankMap(hosts), cores_here, ranks.size() > 1 && ranks[0].at("summary")};
 }
 
 collectives::JobTopology find_topology(collectives::Bootstrap& bootstrap, const topology::RankMap& map,
@@ -251,7 +251,8 @@ Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const Giv
   const ContextOptions& options = given.options;
   collectives::OpenedWatch watching;
   try {
-    const auto [map, crowded, summary] = meet(*bootstrap, given);
+    const auto [map, cores_here, summary] = meet(*bootstrap, given);
+    const bool crowded = are_crowded(cores_here);
     collectives::EngineSettings settings = engine_settings(rank, map, crowded);
     const auto files =
         std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
@@ -284,6 +285,11 @@ Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const Giv
           "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
     }
     log_connections(membership->log, membership->job->engine().network_name(), map, options, job);
+    if (crowded) {
+      membership->log.info(fmt::format("{} ranks share {} core{} of this host and take turns to compute",
+                                       cores_here.size(), cores_in(cores_here),
+                                       cores_in(cores_here) == 1 ? "" : "s"));
+    }
     return context_of_all(std::move(membership));
   } catch (const Error& error) {
     if (report) report(error);

@@ -35,7 +35,7 @@ std::string usable_cores() {
   return mask;
 }
 
-bool are_crowded(const std::vector<std::string>& masks) {
+std::size_t cores_in(const std::vector<std::string>& masks) {
   std::string all;
   for (const std::string& mask : masks) {
     all.resize(std::max(all.size(), mask.size()), '0');
@@ -43,7 +43,9 @@ bool are_crowded(const std::vector<std::string>& masks) {
       if (mask[core] == '1') all[core] = '1';
     }
   }
-  return static_cast<std::size_t>(std::ranges::count(all, '1')) < masks.size();
+  return static_cast<std::size_t>(std::ranges::count(all, '1'));
 }
+
+bool are_crowded(const std::vector<std::string>& masks) { return cores_in(masks) < masks.size(); }
 
 }  // namespace ddl

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ std::string machine_identity();
 /// The cores that this process may run on, as a mask of '0' and '1' up to the last usable core.
 std::string usable_cores();
 
+/// The number of cores that any of a machine's ranks may use. `masks`: `usable_cores` of each of its ranks.
+std::size_t cores_in(const std::vector<std::string>& masks);
 /// Whether a machine has fewer usable cores than ranks. `masks`: `usable_cores` of each of its ranks.
 bool are_crowded(const std::vector<std::string>& masks);
 

@@ -35,7 +35,8 @@ class CallLog {
                                      call.count,
                                      call.type,
                                      call.op,
-                                     topology::has_root(call.collective) ? call.root : -1};
+                                     topology::has_root(call.collective) ? call.root : -1,
+                                     collectives::CallsFor::now()};
     entries_.push_back({called, recorder_.called(called), {}});
     recorder_.begun(entries_.back().record);
     return called;

@@ -6,9 +6,11 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddl/gradient_reducer.hpp"
@@ -34,26 +36,26 @@ class GradientCheck {
         return "the memory of a summand is gone: expected it to stay while the reducer lives";
       }
     }
-    Seen& seen = seen_[index];
-    seen.at_ready = hash_of(values);
-    if (!seen.has_step || seen.at_ready != seen.after_step) return {};
+    const Seen& seen = seen_[index];
+    if (!seen.has_step || hash_of(values) != seen.after_step) return {};
     return "it holds just what the last step left there: has its vector moved, so that backward writes "
            "elsewhere?";
   }
 
-  /// Remembers the gradient after its summands were added.
-  void after_summands(std::size_t index) {
-    seen_[index].at_ready = hash_of(gradients_[index].values.bytes());
-  }
+  /// Remembers a piece of a gradient that is ready, after its summands were added. Pieces of a gradient are
+  /// reduced, and change, one by one.
+  void remember(const GradientPiece& piece) { at_ready_[key_of(piece)] = hash_of(bytes_of(piece)); }
 
-  /// Finds memory that has been written to since `at_ready` or `after_summands`.
-  [[nodiscard]] std::optional<std::string> before_reduction(std::size_t index) const {
-    if (hash_of(gradients_[index].values.bytes()) == seen_[index].at_ready) return {};
-    return "it was written to after ready(): report it when nothing is added to it any more";
+  /// Finds a piece that has been written to since `remember`.
+  [[nodiscard]] std::optional<std::string> before_reduction(const GradientPiece& piece) const {
+    const auto known = at_ready_.find(key_of(piece));
+    if (known == at_ready_.end() || known->second == hash_of(bytes_of(piece))) return {};
+    return "it was written to after it was reported as ready; report it when nothing is added to it any more";
   }
 
   /// Remembers the step's results.
   void after_step() {
+    at_ready_.clear();
     for (std::size_t i = 0; i < gradients_.size(); ++i) {
       const std::span<const std::byte> values = gradients_[i].values.bytes();
       seen_[i].has_step = std::ranges::any_of(values, [](std::byte value) { return value != std::byte{0}; });
@@ -71,14 +73,20 @@ class GradientCheck {
     return mincore(reinterpret_cast<void*>(begin), end - begin, pages.data()) == 0;
   }
 
+  using Key = std::pair<std::size_t, std::size_t>;  // the gradient and the piece's first element
+  static Key key_of(const GradientPiece& piece) { return {piece.gradient, piece.first}; }
+  [[nodiscard]] std::span<const std::byte> bytes_of(const GradientPiece& piece) const {
+    return gradients_[piece.gradient].values.subspan(piece.first, piece.count).bytes();
+  }
+
   struct Seen {
-    std::uint64_t at_ready = 0;
     std::uint64_t after_step = 0;
     bool has_step = false;  // `after_step` is valid, and the result was not all zeros
   };
 
   std::span<const Gradient> gradients_;
   std::vector<Seen> seen_;
+  std::map<Key, std::uint64_t> at_ready_;
 };
 
 }  // namespace ddl

@@ -69,6 +69,8 @@ class GradientQueue {
   virtual std::size_t bucket_bytes(std::size_t total) = 0;
   /// Allocates memory for new buckets. `is_final`: the layout will not change again.
   virtual void arrange(const std::vector<BucketLayout>& layouts, bool is_final) = 0;
+  /// The gradients have moved, between steps. Not collective; only on hosts.
+  virtual void rebind() {}
   /// For each bucket, hashes of the plans that determine the order of this rank's additions.
   [[nodiscard]] virtual std::vector<std::string> plans() const = 0;
 

@@ -49,7 +49,8 @@ ReducedStep GradientReducer::wait() { return state_->wait({}); }
 
 void GradientReducer::State::require_device(const char* name) const {
   if (queue->is_on_device()) return;
-  throw invalid("{}() is for gradients on devices; these are in the host's memory: call wait()", name);
+  throw invalid("{} is for gradients on devices; these are in the host's memory: call {}", names.call(name),
+                names.call("wait"));
 }
 void GradientReducer::finish(double weight, DeviceStream stream) {
   state_->require_device("finish");
@@ -86,6 +87,8 @@ void GradientReducer::gather(const std::vector<Parameter>& parameters, DeviceStr
 std::string GradientReducer::state() const { return state_->state(); }
 void GradientReducer::restore(std::string_view state) { state_->restore(state); }
 std::vector<NamedTensor> GradientReducer::residuals() { return state_->queue->residuals(); }
+
+void GradientReducer::rebind(std::vector<Gradient> gradients) { state_->rebind(std::move(gradients)); }
 
 std::size_t GradientReducer::bytes() const noexcept { return state_->bytes; }
 std::size_t GradientReducer::buckets() const noexcept { return state_->buckets.size(); }

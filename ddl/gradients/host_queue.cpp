@@ -36,8 +36,7 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
     bucket.layout = layout;
     bucket.pieces = layout.pieces;
     bucket.way = layout.rows ? Way::rows : parts_->options.sharded_update ? Way::scatter : Way::dense;
-    bucket.values = one_run(layout, parts_->gradients);
-    if (bucket.values.size() == 0) bucket.values = packed(bucket, layout.count());
+    place(bucket);
     if (bucket.way == Way::rows) {
       bucket.before = std::exchange(last_of_rows, &bucket);
       if (!works_done_) works_done_ = std::make_shared<std::atomic<std::uint64_t>>(0);
@@ -127,6 +126,7 @@ void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
 /// Starts the reduction of the touched rows, once the map of all ranks' touched rows is complete. Other rows
 /// are zeros.
 void HostQueue::reduce_rows(Bucket& bucket) {
+  const collectives::CallsFor purpose(collectives::CallPurpose::bucket);
   const GradientPiece& whole = bucket.layout.pieces.front();
   TouchedRows& touched = parts_->touched[whole.gradient];
   touched.set_all();

@@ -41,6 +41,9 @@ class HostQueue final : public GradientQueue {
   }
   std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
+  void rebind() override {
+    for (Bucket& bucket : buckets_) place(bucket);
+  }
   [[nodiscard]] std::vector<std::string> plans() const override;
 
   void accumulate(std::size_t gradient, double weight) override {
@@ -143,6 +146,11 @@ class HostQueue final : public GradientQueue {
   }
   [[nodiscard]] Elements own(Elements values) const {
     return values.subspan(rank_ * (values.size() / ranks_), values.size() / ranks_);
+  }
+  /// Chooses where the bucket is reduced.
+  void place(Bucket& bucket) const {
+    bucket.values = one_run(bucket.layout, parts_->gradients);
+    if (bucket.values.size() == 0) bucket.values = packed(bucket, bucket.layout.count());
   }
   /// The bucket's packing memory for `count` elements; allocates room for `spare` more if it must grow.
   [[nodiscard]] Elements packed(Bucket& bucket, std::size_t count, std::size_t spare = 0) const;

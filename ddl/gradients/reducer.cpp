@@ -40,6 +40,13 @@ void check_no_overlap(const std::vector<Gradient>& gradients) {
   }
 }
 
+/// "603,176".
+std::string with_commas(std::size_t number) {
+  std::string text = std::to_string(number);
+  for (std::size_t at = text.size(); at > 3;) text.insert(at -= 3, 1, ',');
+  return text;
+}
+
 /// Saved states hold a hash of these texts.
 std::vector<std::string> entries_of(const GradientReducerOptions& options, bool on_device) {
   std::vector<std::string> entries = {options.gradients == GradientKind::mean ? "means" : "sums",
@@ -76,7 +83,10 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
       waiter_(std::this_thread::get_id()),
       exceptions_at_start_(std::uncaught_exceptions()),
       watch_(context.size() > 1 ? watch_of(context) : nullptr) {
-  context.on_all_ranks("registering gradients", [&] { check(); });
+  context.on_all_ranks("registering gradients", [&] {
+    check_options();
+    check(gradients);
+  });
   agree();
   for (const Gradient& gradient : gradients) {
     bytes += gradient.values.bytes().size();
@@ -86,10 +96,19 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
   learned.bucket_bytes = options.bucket_bytes > 0 ? options.bucket_bytes : queue->bucket_bytes(bytes);
   make_buckets();
   if (options.sharded_update) shards = own_shards();
-  if (context.options().check && !queue->is_on_device()) memory_check_.emplace(gradients);
-  context.log().info(fmt::format("gradients: {} of {} bytes are reduced in {} bucket{} of at most {} bytes",
-                                 gradients.size(), bytes, buckets.size(), buckets.size() == 1 ? "" : "s",
-                                 learned.bucket_bytes));
+  watch_memory();
+  log_buckets();
+}
+
+/// Once for reducers with the same buckets: some trainers make a new one in each epoch.
+void GradientReducer::State::log_buckets() const {
+  const std::string line =
+      fmt::format("{} gradient{}, {} bytes, in {} bucket{} of at most {} bytes", gradients.size(),
+                  gradients.size() == 1 ? "" : "s", with_commas(bytes), buckets.size(),
+                  buckets.size() == 1 ? "" : "s", with_commas(learned.bucket_bytes));
+  std::string& before = context.state().logged_buckets;
+  if (before != line) context.log().info(line);
+  before = line;
 }
 
 GradientReducer::State::~State() {
@@ -101,7 +120,11 @@ GradientReducer::State::~State() {
   queue->drain();
 }
 
-void GradientReducer::State::check() const {
+void GradientReducer::State::watch_memory() {
+  if (context.options().check && !queue->is_on_device()) memory_check_.emplace(gradients);
+}
+
+void GradientReducer::State::check_options() const {
   if (options.gradients != GradientKind::sum && options.gradients != GradientKind::mean) {
     throw invalid("the kind of gradients is neither sum nor mean");
   }
@@ -115,8 +138,11 @@ void GradientReducer::State::check() const {
         "which ranks share a host",
         to_string(wire));
   }
-  for (const Gradient& gradient : gradients) check(gradient);
-  check_no_overlap(gradients);
+}
+
+void GradientReducer::State::check(const std::vector<Gradient>& given) const {
+  for (const Gradient& gradient : given) check(gradient);
+  check_no_overlap(given);
 }
 
 void GradientReducer::State::check(const Gradient& gradient) const {
@@ -279,6 +305,28 @@ void GradientReducer::State::restore(std::string_view json) {
         "topology, placement, DDL_OPTIONS, DDL_PLAN or other measured figures of links), so sums may differ "
         "in their last bits");
   }
+}
+
+void GradientReducer::State::rebind(std::vector<Gradient> moved) {
+  const std::lock_guard lock(mutex_);
+  if (queue->is_on_device())
+    throw invalid("rebind: found gradients on a device, expected them in the host's memory");
+  if (has_begun()) {
+    throw invalid("rebind: found a step that has begun, expected none; end it with {} first",
+                  names.call("wait"));
+  }
+  check(moved);
+  const std::vector<std::string> found = entries_of(moved);
+  const std::vector<std::string> expected = entries_of(gradients);
+  if (found.size() != expected.size()) {
+    throw invalid("rebind: found {} gradients, expected the {} that the reducer was made for", found.size(),
+                  expected.size());
+  }
+  const auto [other, own] = std::ranges::mismatch(found, expected);
+  if (other != found.end()) throw invalid("rebind: found gradient {}, expected {}, as before", *other, *own);
+  gradients = std::move(moved);
+  queue->rebind();
+  watch_memory();
 }
 
 void GradientReducer::State::gather(const std::vector<Parameter>& parameters, DeviceStream stream) {

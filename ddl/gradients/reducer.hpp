@@ -80,6 +80,25 @@ class StepObserver {
   std::optional<collectives::RunStatistics::Shares> at_begin_;
 };
 
+/// How messages name a reducer's functions and gradients: as the caller does, in C++ or in C.
+struct CallerNames {
+  std::string prefix = {};                ///< Of functions.
+  std::string given = {};                 ///< The argument of `wait` for a weight that `begin` got.
+  std::vector<std::size_t> numbers = {};  ///< The caller's number of each gradient; empty: its index.
+
+  /// "ready(3)".
+  [[nodiscard]] std::string call(std::string_view function, std::string_view argument = {}) const {
+    return fmt::format("{}{}({})", prefix, function, argument);
+  }
+  /// Begins a message about `call`; in C the function's name does already.
+  [[nodiscard]] std::string lead(std::string_view call) const {
+    return prefix.empty() ? fmt::format("{}: ", call) : std::string();
+  }
+  [[nodiscard]] std::size_t number(std::size_t gradient) const {
+    return gradient < numbers.size() ? numbers[gradient] : gradient;
+  }
+};
+
 /// The implementation of `GradientReducer` for hosts and devices: checks, agreement between ranks, the layout
 /// of buckets and the order of a step. The queue reduces the buckets.
 struct GradientReducer::State {
@@ -90,10 +109,13 @@ struct GradientReducer::State {
   /// Waits for reductions in flight, because their memory is freed.
   ~State();
 
+  /// Begins messages of C++ programs.
+  static constexpr std::string_view prefix = "GradientReducer: ";
+
   template <typename... Parts>
   static Error invalid(fmt::format_string<Parts...> message, Parts&&... parts) {
     return {ErrorCode::invalid_argument,
-            "GradientReducer: " + fmt::format(message, std::forward<Parts>(parts)...)};
+            std::string(prefix) + fmt::format(message, std::forward<Parts>(parts)...)};
   }
   [[nodiscard]] bool is_mean() const noexcept { return options.gradients == GradientKind::mean; }
   void require_index(const char* name, std::size_t index) const;
@@ -101,6 +123,11 @@ struct GradientReducer::State {
   void require_device(const char* name) const;
 
   void begin(double weight);
+  /// Lets the step's `wait` end with `error` on all ranks, for a caller that ignores errors of other
+  /// functions.
+  void fail(const Error& error);
+  /// Whether a step has begun that `wait` has not ended.
+  [[nodiscard]] bool is_in_step();
   /// `rows`: the touched rows; none given: all rows.
   void report(const char* name, std::size_t index, bool has_value,
               std::optional<std::span<const std::int32_t>> rows, DeviceStream stream);
@@ -111,6 +138,7 @@ struct GradientReducer::State {
   ReducedStep result();
 
   [[nodiscard]] bool has_gradient(std::size_t index);
+  void rebind(std::vector<Gradient> moved);
   void gather(const std::vector<Parameter>& parameters, DeviceStream stream);
   [[nodiscard]] std::string state() const;
   void restore(std::string_view json);
@@ -133,11 +161,20 @@ struct GradientReducer::State {
   std::vector<GradientPiece> shards;
   std::size_t bytes = 0;
   bool no_sync = false;
+  CallerNames names;
 
  private:
-  void check() const;
+  void check(const std::vector<Gradient>& given) const;
   void check(const Gradient& gradient) const;
+  void check_options() const;
+  void watch_memory();
+  [[nodiscard]] bool has_begun() const noexcept {
+    return begun_ || micro_batches_ > 0 || !ledger_.is_empty();
+  }
+  /// "gradient 3 ('w')".
+  [[nodiscard]] std::string described(std::size_t gradient) const;
   void throw_if(std::size_t gradient, const std::optional<std::string>& problem) const;
+  void remember_pieces(std::size_t gradient);
   std::optional<GradientCheck> memory_check_;
   void agree();
   [[nodiscard]] bool is_learned() const noexcept { return !learned.order.empty(); }
@@ -155,9 +192,14 @@ struct GradientReducer::State {
   void reduce_rest(const char* name);
   ReducedStep agree_on_step();
   [[nodiscard]] Error with_bucket(const Error& error);
+  [[nodiscard]] std::optional<Error> wrong_pairing(const char* name, bool gives_weight) const;
   [[nodiscard]] std::optional<Error> weight_problem() const;
   [[nodiscard]] std::optional<Error> problem(const char* name) const;
   [[nodiscard]] Error total_problem(double total) const;
+  [[nodiscard]] bool is_alone() const noexcept;
+  [[nodiscard]] double own_weight() const noexcept { return is_alone() && weight_ > 0 ? 1 : weight_; }
+  void warn_of_no_values();
+  void log_buckets() const;
   void start_weight(bool blocking);
   void require_good_total();
   void throw_agreed(const std::optional<Error>& mine);
@@ -179,6 +221,7 @@ struct GradientReducer::State {
   std::size_t micro_batches_ = 0;  // number of earlier micro-batches
   bool has_started_weight_ = false;
   std::optional<Error> kept_problem_;
+  bool has_warned_of_no_values_ = false;
 
   // The last step.
   std::vector<std::uint8_t> values_somewhere_;  // for each gradient: whether a rank had a value
@@ -193,6 +236,12 @@ struct GradientReducer::State {
   collectives::Watch* watch_;                // null if there is no exit report
   std::optional<std::string> scope_before_;  // the watch's scope before this step set its own
   std::size_t named_gradient_ = 0;           // the missing gradient in this step's scope
+};
+
+/// The library's own access to the state of a reducer.
+struct ReducerAccess {
+  static constexpr std::string_view prefix = GradientReducer::State::prefix;
+  static GradientReducer::State& state(GradientReducer& reducer) noexcept { return *reducer.state_; }
 };
 
 }  // namespace ddl

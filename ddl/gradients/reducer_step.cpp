@@ -8,6 +8,7 @@
 #include "ddl/context/context_state.hpp"
 #include "ddl/gradients/elementwise.hpp"
 #include "ddl/gradients/reducer.hpp"
+#include "ddl/log.hpp"
 #include "ddl/parameters/parameters.hpp"
 #include "topology/json_text.hpp"
 
@@ -21,30 +22,42 @@ void GradientReducer::ready(std::size_t index, DeviceStream stream) {
 
 void GradientReducer::State::require_index(const char* name, std::size_t index) const {
   if (index < gradients.size()) return;
-  throw invalid("{}({}): there are only {} gradients", name, index, gradients.size());
+  throw invalid("{}: there are only {} gradients", names.call(name, std::to_string(index)), gradients.size());
 }
 
 void GradientReducer::State::require_rows(std::size_t index, std::span<const std::int32_t> rows) const {
   const std::size_t count = touched[index].rows();
   if (gradients[index].row_width == 0) {
-    throw invalid("ready({}, rows): gradient '{}' was registered without row_width", index,
-                  gradients[index].name);
+    throw invalid("found rows of {}, which was registered without row_width", described(index));
   }
   for (const std::int32_t row : rows) {
     if (row >= 0 && static_cast<std::size_t>(row) < count) continue;
-    throw invalid("ready({}, rows): found row {}; gradient '{}' has {} rows", index, row,
-                  gradients[index].name, count);
+    throw invalid("found row {}; {} has {} rows", row, described(index), count);
   }
 }
 
 void GradientReducer::State::throw_if(std::size_t gradient, const std::optional<std::string>& problem) const {
-  if (problem)
-    throw invalid("DDL_CHECK: gradient {} ('{}'): {}", gradient, gradients[gradient].name, *problem);
+  if (problem) throw invalid("DDL_CHECK: {}: {}", described(gradient), *problem);
+}
+
+std::string GradientReducer::State::described(std::size_t gradient) const {
+  return fmt::format("gradient {} ('{}')", names.number(gradient), gradients[gradient].name);
+}
+
+void GradientReducer::State::remember_pieces(std::size_t gradient) {
+  for (const std::size_t bucket : buckets_of_[gradient]) {
+    for (const GradientPiece& piece : buckets[bucket].layout.pieces) {
+      if (piece.gradient == gradient) memory_check_->remember(piece);
+    }
+  }
 }
 
 void GradientReducer::State::begin(double own_weight) {
   const std::lock_guard lock(mutex_);
-  if (begun_) throw invalid("begin(weight) twice in a step; end the step between, with wait() or finish()");
+  if (begun_) {
+    throw invalid("{}found a second call in a step, expected one; end the step between, with {} or {}",
+                  names.lead("begin(weight)"), names.call("wait"), names.call("finish"));
+  }
   begun_ = true;
   observer_.begin();
   weight_ = own_weight;
@@ -52,12 +65,23 @@ void GradientReducer::State::begin(double own_weight) {
   if (!no_sync && overlaps_) start_weight(false);
 }
 
+void GradientReducer::State::fail(const Error& error) {
+  const std::lock_guard lock(mutex_);
+  if (!kept_problem_) kept_problem_ = error;
+}
+
+bool GradientReducer::State::is_in_step() {
+  const std::lock_guard lock(mutex_);
+  return has_begun();
+}
+
 void GradientReducer::State::report(const char* name, std::size_t index, bool has_value,
                                     std::optional<std::span<const std::int32_t>> rows, DeviceStream stream) {
   require_index(name, index);
   const std::lock_guard lock(mutex_);
   if (is_mean() && !begun_) {
-    throw invalid("{}() before begin(weight): gradient means need their weight before backward", name);
+    throw invalid("{} before {}: gradient means need their weight before backward", names.call(name),
+                  names.call("begin", "weight"));
   }
   if (rows) require_rows(index, *rows);
   if (has_value) queue->ready_on(stream);
@@ -66,17 +90,19 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
   }
   const bool was_complete = ledger_.is_complete();
   if (!ledger_.report(index, has_value)) {
-    throw invalid(
-        "{}({}): gradient '{}' was reported before in this step{}", name, index, gradients[index].name,
-        was_complete ? ", and so was every other one: the step has not been ended. Call wait() (on devices "
-                       "finish()) after backward, in every step"
-                     : "; report each gradient once a step, when nothing is added to it any more");
+    throw invalid("{}{} was reported before in this step{}", names.lead(fmt::format("{}({})", name, index)),
+                  described(index),
+                  was_complete
+                      ? fmt::format(", and so was every other one: the step has not been ended. Call {} (on "
+                                    "devices {}) after backward, in every step",
+                                    names.call("wait"), names.call("finish"))
+                      : "; report each gradient once a step, when nothing is added to it any more");
   }
   for (const Elements& summand : gradients[index].summands) {
     if (has_value) elementwise::add_scaled(gradients[index].values, summand, 1);
     std::ranges::fill(summand.bytes(), std::byte{0});
   }
-  if (memory_check_ && has_value && !gradients[index].summands.empty()) memory_check_->after_summands(index);
+  if (memory_check_ && has_value) remember_pieces(index);
   observer_.begin();
   observer_.ready(gradients[index].name, has_value);
   other_thread_ = other_thread_ || std::this_thread::get_id() != waiter_;
@@ -106,11 +132,13 @@ void GradientReducer::State::start(std::size_t bucket) {
     observer_.queued(name_of(bucket), buckets[bucket].layout.bytes());
   }
   for (const GradientPiece& piece : buckets[bucket].layout.pieces) {
-    if (memory_check_ && piece.first == 0 && ledger_.has_value_now(piece.gradient)) {
-      throw_if(piece.gradient, memory_check_->before_reduction(piece.gradient));
+    if (memory_check_ && ledger_.has_value_now(piece.gradient)) {
+      throw_if(piece.gradient, memory_check_->before_reduction(piece));
     }
   }
-  queue->reduce(bucket, {ledger_, is_mean(), is_mean() ? weight_ : 1.0, is_mean() && micro_batches_ > 0});
+  const collectives::CallsFor purpose(collectives::CallPurpose::bucket);
+  queue->reduce(bucket,
+                {ledger_, is_mean(), is_mean() ? own_weight() : 1.0, is_mean() && micro_batches_ > 0});
 }
 
 /// For the exit report: tells peers that wait for this rank's next bucket which gradient is missing. Called
@@ -144,23 +172,29 @@ void GradientReducer::State::wait_for_other_threads(std::unique_lock<std::mutex>
   complete_.wait_for(lock, context.options().deadline / 2, [&] { return ledger_.is_complete(); });
 }
 
+/// An error if `name` was called with a weight and should not have been, or without one.
+std::optional<Error> GradientReducer::State::wrong_pairing(const char* name, bool gives_weight) const {
+  if (gives_weight ? !is_mean() && !begun_ : begun_) return {};
+  const std::string with_weight = names.call(name, "weight");
+  const std::string without_weight = names.call(name, names.given);
+  const std::string begin = names.call("begin", "weight");
+  if (gives_weight && is_mean()) {
+    return invalid(
+        "{} is for gradient sums; this reducer was made for means: give the weight to {}, before backward, "
+        "and "
+        "call {}",
+        with_weight, begin, without_weight);
+  }
+  if (gives_weight) {
+    return invalid("{} after {}: the step has its weight; call {}", with_weight, begin, without_weight);
+  }
+  if (is_mean()) return invalid("{} without {} before it in this step", without_weight, begin);
+  return invalid("{} without a weight: this reducer was made for sums; call {}, or {} before backward",
+                 without_weight, with_weight, begin);
+}
+
 ReducedStep GradientReducer::State::end(const char* name, std::optional<double> given, DeviceStream stream) {
-  if (given && is_mean()) {
-    throw invalid(
-        "{0}(weight) is for gradient sums; this reducer was made for means: give the weight to begin, before "
-        "backward, and call {0}()",
-        name);
-  }
-  if (given && begun_) {
-    throw invalid("{0}(weight) after begin(weight): the step has its weight; call {0}()", name);
-  }
-  if (!given && !begun_) {
-    if (is_mean()) throw invalid("{}() without begin(weight) before it in this step", name);
-    throw invalid(
-        "{0}() without a weight: this reducer was made for sums; call {0}(weight), or begin(weight) before "
-        "backward",
-        name);
-  }
+  if (const auto wrong = wrong_pairing(name, given.has_value())) throw Error(*wrong);
   queue->require_usable(stream);
   std::unique_lock lock(mutex_);
   wait_for_other_threads(lock);
@@ -215,20 +249,27 @@ std::optional<Error> GradientReducer::State::weight_problem() const {
 std::optional<Error> GradientReducer::State::problem(const char* name) const {
   if (auto wrong = weight_problem()) return wrong;
   if (const auto missing = ledger_.missing()) {
-    return invalid(
-        "{}: gradient {} ('{}') was not made ready in this step; call ready({}), or absent({}) if it has no "
-        "value",
-        name, *missing, gradients[*missing].name, *missing, *missing);
+    const std::string number = std::to_string(names.number(*missing));
+    return invalid("{}{} was not made ready in this step; call {}, or {} if it has no value",
+                   names.lead(name), described(*missing), names.call("ready", number),
+                   names.call("absent", number));
   }
   return {};
+}
+
+/// Whether this rank's means are the result, bit for bit: a weight would only round them.
+bool GradientReducer::State::is_alone() const noexcept {
+  return is_mean() && context.size() == 1 && micro_batches_ == 0 && !options.leave_sums &&
+         !queue->is_on_device();
 }
 
 /// Sends a NaN as the weight if this rank has a problem, so that every rank learns of it.
 void GradientReducer::State::start_weight(bool blocking) {
   if (!kept_problem_) kept_problem_ = weight_problem();
   has_started_weight_ = true;
-  queue->start_weight(kept_problem_ ? std::numeric_limits<double>::quiet_NaN() : weight_before_ + weight_,
-                      blocking);
+  const collectives::CallsFor purpose(collectives::CallPurpose::weight);
+  queue->start_weight(
+      kept_problem_ ? std::numeric_limits<double>::quiet_NaN() : weight_before_ + own_weight(), blocking);
 }
 
 Error GradientReducer::State::total_problem(double total) const {
@@ -257,8 +298,11 @@ void GradientReducer::State::require_good_total() {
 
 /// Throws on all ranks if any rank has a problem; `mine` is this rank's.
 void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
-  context.on_all_ranks("gradient reduction", [&] {
-    if (mine) throw *mine;
+  const collectives::CallsFor purpose(collectives::CallPurpose::agreement);
+  context.on_all_ranks("GradientReducer", [&] {
+    if (!mine) return;
+    const std::string_view text = mine->what();
+    throw Error(mine->code(), std::string(text.starts_with(prefix) ? text.substr(prefix.size()) : text));
   });
 }
 
@@ -270,6 +314,7 @@ void GradientReducer::State::reduce_rest(const char* name) {
   // After all buckets, because the number of buckets started during backward differs between ranks.
   if (!has_started_weight_) start_weight(true);
   if (!kept_problem_) kept_problem_ = problem(name);
+  warn_of_no_values();
   if (!queue->is_on_device()) require_good_total();
   for (; finished_ < buckets.size(); ++finished_) {
     queue->wait(finished_);
@@ -278,9 +323,22 @@ void GradientReducer::State::reduce_rest(const char* name) {
   waiting.end();
   if (!queue->is_on_device()) observer_.reduced();
   values_somewhere_ = ledger_.values();
+  const collectives::CallsFor purpose(collectives::CallPurpose::norm);
   queue->conclude(kept_problem_.has_value(),
                   static_cast<std::size_t>(std::ranges::count(values_somewhere_, 0)));
   bytes_of_step_ = queue->bytes();
+}
+
+void GradientReducer::State::warn_of_no_values() {
+  const double weight = weight_before_ + weight_;
+  if (has_warned_of_no_values_ || kept_problem_ || gradients.empty() || !(weight > 0)) return;
+  if (std::ranges::any_of(ledger_.values(), [](std::uint8_t has_value) { return has_value != 0; })) return;
+  has_warned_of_no_values_ = true;
+  Log own = context.log().of_group(true);  // each rank's own
+  own.warning(fmt::format(
+      "gradient reducer: rank {} has weight {} in this step, but all its gradients are absent and count "
+      "as zeros; was backward forgotten there? A rank without items has weight 0",
+      context.rank(), weight));
 }
 
 /// Ends a step on hosts: all ranks return the same result or throw the same error.
@@ -289,6 +347,7 @@ ReducedStep GradientReducer::State::agree_on_step() {
   queue->settle(outcome.step.finite && outcome.problems == 0);
   if (outcome.problems > 0) throw_agreed(kept_problem_);
   if (outcome.missing > 0) {
+    const collectives::CallsFor purpose(collectives::CallPurpose::absence);
     context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
   }
   if (!is_learned() && !gradients.empty()) learn();
@@ -297,13 +356,15 @@ ReducedStep GradientReducer::State::agree_on_step() {
     memory_check_->after_step();
     check_broadcast_parameters(context);
   }
+  if (is_alone()) outcome.step.weight = weight_;
   outcome.step.bytes = bytes_of_step_;
   return outcome.step;
 }
 
 ReducedStep GradientReducer::State::result() {
   if (!has_result_) {
-    throw invalid("result() before finish(): no step has been finished since the last result");
+    throw invalid("{} before {}: no step has been finished since the last result", names.call("result"),
+                  names.call("finish"));
   }
   has_result_ = false;
   ReducedStep step = queue->fetch().step;
@@ -315,6 +376,7 @@ ReducedStep GradientReducer::State::result() {
 bool GradientReducer::State::has_gradient(std::size_t index) {
   require_index("has_gradient", index);
   if (values_are_own_) {
+    const collectives::CallsFor purpose(collectives::CallPurpose::absence);
     context.communicator().all_reduce(std::span(values_somewhere_), ReduceOp::max);
     values_are_own_ = false;
   }
@@ -331,6 +393,7 @@ Error GradientReducer::State::with_bucket(const Error& error) {
 
 /// Makes new buckets, in the order in which gradients became ready on average over all ranks.
 void GradientReducer::State::learn() {
+  const collectives::CallsFor purpose(collectives::CallPurpose::order);
   learned.order = learn_order(context.communicator(), ledger_.order(), gradients.size());
   make_buckets();
 }

@@ -70,8 +70,8 @@ std::string plan_line(const std::string& head, std::uint64_t steps, const PlanFi
   const auto each_us = [&](double seconds, std::uint64_t count) {
     return format_us(1e6 * seconds / static_cast<double>(std::max<std::uint64_t>(count, 1)));
   };
-  std::string text =
-      fmt::format("{}: {} calls, {} each:", head, plan.calls, each_us(plan.seconds, plan.calls));
+  std::string text = fmt::format("{}: {} call{}, {} each:", head, plan.calls, plan.calls == 1 ? "" : "s",
+                                 each_us(plan.seconds, plan.calls));
   for (std::size_t i = 0; i < plan.dimension_seconds.size(); ++i) {
     text += fmt::format("{} dimension {} ({}) {} a step", i == 0 ? "" : ",", i, plan.chosen->dimensions.at(i),
                         each_us(plan.dimension_seconds[i], steps));

@@ -33,6 +33,7 @@ class StepLedger {
     return true;
   }
   [[nodiscard]] bool is_complete() const noexcept { return reported_ == reports_.size(); }
+  [[nodiscard]] bool is_empty() const noexcept { return reported_ == 0; }
   [[nodiscard]] bool is_reported(std::size_t index) const noexcept { return reports_[index] != none; }
   /// The first gradient that has not been reported in this micro-batch.
   [[nodiscard]] std::optional<std::size_t> missing() const noexcept {

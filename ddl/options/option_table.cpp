@@ -145,7 +145,7 @@ constexpr std::array options_ = {
            "sums of floats have the same bits whatever the topology and plans",
            number_in<&O::reproducible, 0, 1>},
     Option{"check", "DDL_CHECK", "", "0 or 1",
-           "gradients that are moved, freed, or written to after ready() are errors",
+           "gradients that have moved, are unmapped, or are written to after ready() are errors",
            number_in<&O::check, 0, 1>},
     Option{"topology", "DDL_TOPOLOGY", "", "a preset or a file, or no such variable",
            "the topology that plans are chosen for; discovered if empty", name_in<&O::topology>},

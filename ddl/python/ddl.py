@@ -81,7 +81,8 @@ class _Parameter(ctypes.Structure):
 
 class _Options(ctypes.Structure):
     _fields_ = [("gradients", ctypes.c_int), ("bucket_bytes", ctypes.c_int64), ("wire", ctypes.c_int),
-                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int), ("on_device", ctypes.c_int), ("micro_batches", ctypes.c_int)]
+                ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int), ("on_device", ctypes.c_int), ("micro_batches", ctypes.c_int),
+                ("broadcast_values", ctypes.c_int)]
 
 
 class Step(ctypes.Structure):
@@ -112,7 +113,7 @@ def _load():
         "broadcast_start": [pointer, int64, integer, integer, pointer],
         "reduce_scatter_start": [pointer, pointer, int64, integer, integer, pointer],
         "all_gather_start": [pointer, pointer, int64, integer, pointer],
-        "reducer_create": [pointer, integer, pointer, pointer], "reducer_begin": [pointer, ctypes.c_double],
+        "reducer_create": [pointer, integer, pointer, pointer], "reducer_rebind": [pointer, pointer, integer], "reducer_begin": [pointer, ctypes.c_double],
         "reducer_ready": [pointer, integer], "reducer_ready_rows": [pointer, integer, pointer, int64],
         "reducer_absent": [pointer, integer], "reducer_wait": [pointer, ctypes.c_double, pointer],
         "reducer_no_sync": [pointer, integer], "reducer_has_gradient": [pointer, integer, pointer], "reducer_free": [pointer],
@@ -149,7 +150,12 @@ _library = _load()
 def _call(function, *arguments):
     code = getattr(_library, f"ddl_{function}")(*arguments)
     if code != 0:
-        raise _error(_library.ddl_error_name(code).decode(), _library.ddl_error_message().decode())
+        raise _error(_library.ddl_error_name(code).decode(), _in_python(_library.ddl_error_message().decode()))
+
+
+def _in_python(message):
+    """A message of the library with this module's names: "reducer.wait: gradient 3 ('w') ...; call reducer.ready(3)"."""
+    return message.replace("ddl_reducer_", "reducer.").replace("(DDL_GIVEN)", "()")
 
 
 def _made(function, *arguments):
@@ -386,7 +392,11 @@ def _leave(problem):
     # Errors of the job itself have reached the other ranks.
     if problem is not None and (not isinstance(problem, Error) or problem.code in ("invalid_argument", "unsupported")):
         abort(f"{type(problem).__name__}: {problem}")
-    finalize()
+    try:
+        finalize()
+    except Error:  # of a step that the problem has cut short
+        if problem is None:
+            raise
 
 
 @atexit.register
@@ -418,8 +428,10 @@ def init(options: str | None = None, comm=None, device: int | None = None) -> Jo
 
 def finalize() -> None:
     """Leaves the job. Arrays of `empty` must not be used afterwards. Collective, unless there was an error."""
-    _call("finalize")
-    _in_use.clear()
+    try:
+        _call("finalize")
+    finally:
+        _in_use.clear()
 
 
 def abort(reason) -> None:
@@ -594,10 +606,24 @@ class Reducer:
             gradients_of = self._follow(gradients_of)
         named = list(_named(gradients_of))
         self._index = {name: index for index, (name, _) in enumerate(named)}
-        self._arrays = [array for _, array in named]
-        widths = dict(row_width or {})
-        for name in widths:
+        self._widths = dict(row_width or {})
+        for name in self._widths:
             _choice("row_width", name, self._index)
+        items, memories = self._structures_of(named)
+        self._arrays = [array for _, array in named]
+        self._is_on_device = bool(memories) and memories[0].device is not None
+        for memory in memories if self._is_on_device else ():
+            _use_device(memory)
+        options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
+                           not overlap, leave_sums, self._is_on_device, micro_batches, 0)
+        self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
+        _in_use.add(self)
+        for name, (parameter, _) in self._followed.items():
+            hook = functools.partial(self._reached, name)
+            self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+
+    def _structures_of(self, named):
+        """Structures, and memory, of pairs of name and gradient."""
         memories = []
         items = (_Parameter * len(named))()
         for item, (name, array) in zip(items, named):
@@ -608,17 +634,18 @@ class Reducer:
             memories.append(memory)
             _require_same_place(memory, memories[0])
             item.name, item.gradient, item.count, item.type = name.encode(), memory.address, memory.count, memory.type
-            item.row_width = widths.get(name, 0)
-        self._is_on_device = bool(memories) and memories[0].device is not None
-        for memory in memories if self._is_on_device else ():
-            _use_device(memory)
-        options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
-                           not overlap, leave_sums, self._is_on_device, micro_batches)
-        self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
-        _in_use.add(self)
-        for name, (parameter, _) in self._followed.items():
-            hook = functools.partial(self._reached, name)
-            self._hooks.append(parameter.register_post_accumulate_grad_hook(hook))
+            item.row_width = self._widths.get(name, 0)
+        return items, memories
+
+    def rebind(self, gradients_of: Arrays) -> None:
+        """Takes other arrays for the same gradients (names, types and sizes), for trainers that make new ones in each step;
+        what was learned is kept. Between steps; not for CUDA arrays. A module needs none of it. Not collective."""
+        if self._followed:
+            raise _error("invalid_argument", "rebind: found a reducer of a torch module, whose gradients stay; expected arrays")
+        named = list(_named(gradients_of))
+        items, _ = self._structures_of(named)
+        _call("reducer_rebind", self._handle, items, len(items))
+        self._arrays = [array for _, array in named]
 
     def _follow(self, module):
         """Gradients, by name, of a torch module's parameters."""
@@ -750,8 +777,10 @@ class Reducer:
         for hook in self._hooks:
             hook.remove()
         handle, self._handle = self._handle, None
-        _call("reducer_free", handle)
-        _in_use.discard(self)
+        try:
+            _call("reducer_free", handle)
+        finally:
+            _in_use.discard(self)
 
 
 class Sampler:

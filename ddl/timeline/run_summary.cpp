@@ -140,9 +140,10 @@ std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks) {
                                                                     plan.least_us / plan.predicted_us)
                                                       : "not predicted";
     add(fmt::format(
-        "run: {} calls took {} at least, {}, and {} on average with waits for late ranks: {} (hash "
+        "run: {} call{} took {} at least, {}, and {} on average with waits for late ranks: {} (hash "
         "{:016x})",
-        plan.calls, format_us(plan.least_us), against, format_us(plan.mean_us), plan.text, plan.hash));
+        plan.calls, plan.calls == 1 ? "" : "s", format_us(plan.least_us), against, format_us(plan.mean_us),
+        plan.text, plan.hash));
   }
   if (plans.size() > most_lines_of_plans) {
     add(fmt::format("run: and {} plans in which less time went", plans.size() - most_lines_of_plans));

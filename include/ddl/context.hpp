@@ -79,10 +79,17 @@ struct ContextOptions {
   /// Makes reductions of floats give the same bits for a given number of ranks, whatever the topology, plans,
   /// placement and cuts of the data, at the cost of more bytes: see `Communicator`. DDL_REPRODUCIBLE=0 or 1.
   bool reproducible = false;
-  /// Makes gradient reducers check for gradients in the host's memory that have moved, have been freed, or
-  /// are written to after `ready` (`invalid_argument`, on the rank that has one), and compare the parameters
-  /// that `broadcast_parameters` was given after every step (`mismatch`, on all ranks). Reads each gradient
-  /// and each parameter several times a step. DDL_CHECK=0 or 1.
+  /// Makes gradient reducers check gradients in the host's memory (`invalid_argument`, on the rank that has
+  /// the problem), and compare the parameters that `broadcast_parameters` was given after every step
+  /// (`mismatch`, on all ranks). What is noticed of gradients:
+  /// - at `ready`: memory that is not mapped any more, as after large vectors were freed; memory that holds
+  /// just
+  ///   what the last step left, because backward writes elsewhere: to a vector that has moved, whose old
+  ///   memory still has its content. Freed memory that other data have overwritten is not noticed; nor can a
+  ///   gradient that is the same in every step be told from one that has moved, so leave this off for such a
+  ///   model;
+  /// - when its bucket is reduced: a gradient that was written to after `ready`.
+  /// Reads each gradient and each parameter several times a step. DDL_CHECK=0 or 1.
   bool check = false;
   /// A prefix NAME of files that a failed job writes: rank 0 writes the exit report to NAME.json, and rank 3
   /// its last 256 collectives to NAME.rank3.txt. Empty: no files. DDL_REPORT.

@@ -8,9 +8,11 @@
  *
  * Errors: functions that return int return DDL_OK (0) or an error code; ddl_error_message then returns what
  * was found, what was expected and what to do. Exceptions are ddl_rank, ddl_size and ddl_local_rank, which
- * return a number or -1, and ddl_root_begin, which returns 0 or 1. No function ends the program. After a
- * collective has failed for another reason than its arguments, the job cannot continue: later calls return
- * the same error, and only ddl_finalize remains to be called.
+ * return a number or -1, and ddl_root_begin, which returns 0 or 1. No function ends the program, unless
+ * ddl_init got "-errors abort": then an error is printed and ends the whole job, and codes need not be looked
+ * at. Where rank 0 has printed a report of what each rank was doing, ddl_error_message is its first line.
+ * After a collective has failed for another reason than its arguments, the job cannot continue: later calls
+ * return the same error, and only ddl_finalize remains to be called.
  *
  * Collective calls: every rank makes the same ones, in the same order, with the same count, type, op and
  * root.
@@ -66,8 +68,11 @@ const char* ddl_version(void);
 
 /** Joins the job that mpirun or the variables RANK and WORLD_SIZE describe; without these, a job of this
  * process alone. `options`: null, or flags spelt as in the variable DDL_OPTIONS, such as "-mode p -dbg_level
- * 2"; they override those of the environment. Calls MPI_Init under mpirun if the program has not. Errors as
- * those of ddl::Context::from_environment; DDL_INVALID_ARGUMENT in a second call. Collective. */
+ * 2"; they override those of the environment. One more flag is "-errors abort" (the default: "-errors
+ * return"): from then on until ddl_finalize, a call that fails prints its message and ends this program and
+ * the whole job, with exit status 2 for DDL_INVALID_ARGUMENT, else 1. Calls MPI_Init under mpirun if the
+ * program has not. Errors as those of ddl::Context::from_environment; DDL_INVALID_ARGUMENT in a second call.
+ * Collective. */
 int ddl_init(const char* options);
 /** The same for part of an MPI program: the ranks are those of a communicator, in their order. Other
  * processes take no part and may form a job of their own. `communicator`: the address of an MPI_Comm, which
@@ -75,11 +80,12 @@ int ddl_init(const char* options);
  * communicator. DDL_INVALID_ARGUMENT for MPI_COMM_NULL and intercommunicators, DDL_UNSUPPORTED in a build
  * without MPI. */
 int ddl_init_mpi(const char* options, const void* communicator);
-/** Leaves the job, after all other calls. Frees all handles and the memory from ddl_malloc; calls
- * MPI_Finalize if ddl_init called MPI_Init. Collective, unless an error has occurred. */
+/** Leaves the job, after all other calls; returns DDL_INVALID_ARGUMENT, and prints why, if a reducer's step
+ * has begun and was never waited for. Frees all handles and the memory from ddl_malloc; calls MPI_Finalize if
+ * ddl_init called MPI_Init. Collective, unless an error has occurred. */
 int ddl_finalize(void);
-/** Tells the other ranks that this one cannot go on: their calls then fail with `reason`, which is printed.
- * Not collective. */
+/** Tells the other ranks that this one cannot go on: their calls then fail with `reason`, which is printed,
+ * and which ddl_error_message returns here. Not collective. */
 int ddl_abort(const char* reason);
 
 int ddl_rank(void);       /**< This rank's number, 0 to ddl_size() - 1; -1 without a job. */
@@ -143,7 +149,7 @@ int ddl_wait(ddl_work* work);
 
 /** One tensor of a model. The same array serves ddl_broadcast_parameters, ddl_reducer_create, ddl_check_same,
  * ddl_checkpoint_save and ddl_checkpoint_restore. Initialise it with zeros. Gradients and summands must stay
- * in place while a reducer uses them; the structures and names need not. */
+ * in place while a reducer uses them, or until ddl_reducer_rebind; the structures and names need not. */
 typedef struct {
   const char* name;  /**< For messages and checkpoints. Null: the index in the array. */
   void* values;      /**< The parameter. May be null where only the gradient is used. */
@@ -184,6 +190,8 @@ typedef struct {
   int on_device;        /**< 1: the gradients are in the memory of the job's device: see ddl_device_init. */
   int micro_batches;    /**< On the device: 1 if there will be micro-batches (ddl_reducer_no_sync) of means,
                            which take memory of the gradients' size. */
+  int broadcast_values; /**< 1: ddl_reducer_create first gives all ranks rank 0's values, as
+                           ddl_broadcast_parameters does. */
 } ddl_reducer_options;
 
 /** The result of a step's reduction, the same on all ranks. */
@@ -198,9 +206,19 @@ typedef struct ddl_reducer ddl_reducer;
 /** Makes a reducer for the gradients of those of `count` parameters that have one. Other calls name a
  * gradient by its parameter's index in the array. A tensor that holds several layers may be registered in
  * slices, one for each layer, so that each is reduced as soon as backward leaves its layer. *reducer is null
- * if the call fails. Collective. */
+ * if the call fails. `reducer` may be null: other calls (but for ddl_reducer_free) take a null handle for the
+ * job's only reducer, so that a hook in backward needs none. Collective. */
 int ddl_reducer_create(const ddl_parameter* parameters, int count, const ddl_reducer_options* options,
                        ddl_reducer** reducer);
+/** Gives the reducer the addresses of gradients and summands that have moved, as vectors do that are resized:
+ * the same parameters, with the same names, types and counts; the number of summands may change. What the
+ * reducer has learned is kept. DDL_INVALID_ARGUMENT, and the addresses stay, for other parameters, between a
+ * step's first call and its ddl_reducer_wait, and for gradients on a device. Not collective. */
+int ddl_reducer_rebind(ddl_reducer* reducer, const ddl_parameter* parameters, int count);
+
+/* The first error of ddl_reducer_begin, _ready, _ready_rows and _absent in a step is returned by the step's
+ * ddl_reducer_wait or _finish too, on all ranks, so their codes may be ignored. */
+
 /** Starts a step over `weight` items of this rank. Required for means; for sums, ddl_reducer_wait can get the
  * weight instead, on all ranks. */
 int ddl_reducer_begin(ddl_reducer* reducer, double weight);
@@ -221,7 +239,8 @@ int ddl_reducer_no_sync(ddl_reducer* reducer, int on);
 /** Sets *has_value to 1 if any rank had a value for gradient `index` in the last step. Else sets it to 0: an
  * optimiser may skip the parameter. */
 int ddl_reducer_has_gradient(ddl_reducer* reducer, int index, int* has_value);
-/** Frees the reducer, after it has waited for reductions that have been started. Does nothing for null. */
+/** Frees the reducer, after it has waited for reductions that have been started. Does nothing for null. If
+ * a step has begun and was never waited for, says so, frees the reducer, and returns DDL_INVALID_ARGUMENT. */
 int ddl_reducer_free(ddl_reducer* reducer);
 
 /* --- Memory of CUDA devices (ddl/device.hpp, ddl/gradient_reducer.hpp) ---

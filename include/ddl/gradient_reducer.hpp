@@ -26,7 +26,7 @@ using DeviceStream = CUstream_st*;
 struct Gradient {
   std::string name;  ///< For messages; the same on all ranks.
   /// The gradient's elements: f32, f64, f16 or bf16, in the memory of the host or of this rank's device (not
-  /// f64). Must stay in place while the reducer exists.
+  /// f64). Must stay in place while the reducer exists, or until `GradientReducer::rebind`.
   Elements values;
   /// Number of elements of a row, for a gradient of which a step touches few rows, such as an embedding's:
   /// see `GradientReducer::ready`. Must divide the number of elements. 0: no rows.
@@ -42,8 +42,10 @@ struct Gradient {
 
 /// What the trainer's backward pass leaves in the gradients.
 enum class GradientKind {
-  sum,   ///< Sums over this rank's items; the weight (number of items) is given to `wait`, or to `begin`.
-  mean,  ///< Means over this rank's items; the weight is given to `begin`, before backward.
+  sum,  ///< Sums over this rank's items; the weight (number of items) is given to `wait`, or to `begin`.
+  /// Means over this rank's items; the weight is given to `begin`, before backward. With one rank they stay
+  /// as they are, bit for bit (on hosts, without micro-batches).
+  mean,
 };
 
 /// A `GradientKind` without a default value, so that `GradientReducerOptions` cannot be made without one.
@@ -135,7 +137,8 @@ struct GradientPiece {
 /// accumulates them, weighted, in memory of its own.
 ///
 /// **Missing gradients.** `absent(i)` instead of `ready(i)` reports that a gradient has no value on this rank
-/// in this step; it counts as zeros. `has_gradient` returns whether any rank had a value.
+/// in this step; it counts as zeros. A rank that has a weight and no values at all is warned of, once.
+/// `has_gradient` returns whether any rank had a value.
 ///
 /// **Rows.** A gradient with a `row_width` may be made ready with the rows that the step touched; its other
 /// rows must be zero. Ranks then exchange one byte per row and reduce only the rows that any rank touched, if
@@ -268,6 +271,12 @@ class GradientReducer {
   /// device memory; valid until `restore`.
   [[nodiscard]] std::vector<NamedTensor> residuals();
 
+  /// Replaces the gradients by others with the same names, types and sizes, whose memory is elsewhere, as of
+  /// vectors that have been resized; they may have another number of summands. What was learned is kept. Not
+  /// collective. Throws `invalid_argument`, and keeps the gradients, for others than these, during a step
+  /// (from its first call until `wait`), and for gradients on devices.
+  void rebind(std::vector<Gradient> gradients);
+
   /// Bytes of all gradients of this rank.
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Number of buckets; the first step may change it.
@@ -277,6 +286,7 @@ class GradientReducer {
 
  private:
   struct State;
+  friend struct ReducerAccess;
   std::unique_ptr<State> state_;
 };
 

@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
+#include <exception>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace ddl {
@@ -14,6 +17,45 @@ namespace ddl {
 /// `ddl::throw_on_error(ddl_init(nullptr))`.
 inline void throw_on_error(int code) {
   if (code != DDL_OK) throw std::runtime_error(ddl_error_message());
+}
+
+/// Runs a program's `body()` between `ddl_init(options)` and `ddl_finalize()`, and returns its exit status:
+/// `int main() { return ddl::run(nullptr, [] { train(); }); }`. If an exception leaves `body`, its text is
+/// printed, the other ranks' calls fail with it, and the result is 1. Collective.
+template <typename Body>
+int run(const char* options, const Body& body) {
+  try {
+    throw_on_error(ddl_init(options));
+    body();
+    throw_on_error(ddl_finalize());
+    return 0;
+  } catch (const std::exception& error) {
+    const std::string text = error.what();
+    if (ddl_abort(text.c_str()) != DDL_OK) std::fprintf(stderr, "%s\n", text.c_str());
+    ddl_finalize();
+    return 1;
+  }
+}
+
+/// Options of a reducer of gradients that backward leaves as means over this rank's items.
+inline ddl_reducer_options means() noexcept {
+  ddl_reducer_options options = ddl_reducer_options();
+  options.gradients = DDL_GRADIENT_MEANS;
+  return options;
+}
+
+/// The same of sums, which become means.
+inline ddl_reducer_options sums() noexcept {
+  ddl_reducer_options options = ddl_reducer_options();
+  options.gradients = DDL_GRADIENT_SUMS;
+  return options;
+}
+
+/// The same of sums that stay sums, for an update that takes sums.
+inline ddl_reducer_options leave_sums() noexcept {
+  ddl_reducer_options options = sums();
+  options.leave_sums = 1;
+  return options;
 }
 
 /// A model's tensors for the functions of ddl.h (`ddl_broadcast_parameters(list.data(), list.size(), 0)`),
@@ -75,6 +117,64 @@ class ParameterList {
 
   std::vector<ddl_parameter> parameters_;
   std::vector<std::vector<void*>> summands_;  // whose elements stay in place when this grows
+};
+
+/// A reducer of ddl.h that frees itself, for C++11 and later. Functions throw as `throw_on_error` does.
+/// `ready` and `absent` may be called by any thread. C++20 programs use `ddl::GradientReducer`.
+class Reducer {
+ public:
+  /// No reducer yet: for one that `bind` makes later.
+  Reducer() noexcept = default;
+  /// Gives all ranks rank 0's values, and makes a reducer for the list's gradients. Collective.
+  Reducer(const ParameterList& list, ddl_reducer_options options) { bind(list, options); }
+  Reducer(Reducer&& other) noexcept : reducer_(other.release()) {}
+  Reducer& operator=(Reducer&& other) noexcept {
+    Reducer taken(std::move(other));
+    std::swap(reducer_, taken.reducer_);
+    return *this;
+  }
+  /// Waits for reductions that have been started.
+  ~Reducer() {
+    if (reducer_ != nullptr && ddl_rank() >= 0) ddl_reducer_free(reducer_);  // ddl_finalize frees it too
+  }
+
+  /// The first call makes the reducer as the constructor does. A later one, between steps, only says where
+  /// the same gradients are now (`ddl_reducer_rebind`), for trainers whose vectors move; it may be made in
+  /// every step.
+  void bind(const ParameterList& list, ddl_reducer_options options) {
+    if (reducer_ != nullptr) return throw_on_error(ddl_reducer_rebind(reducer_, list.data(), list.size()));
+    options.broadcast_values = 1;
+    throw_on_error(ddl_reducer_create(list.data(), list.size(), &options, &reducer_));
+  }
+
+  /// Starts a step over `weight` items of this rank.
+  void begin(double weight) { throw_on_error(ddl_reducer_begin(made(), weight)); }
+  /// The gradient of the list's tensor `index` is final and may be reduced.
+  void ready(int index) { throw_on_error(ddl_reducer_ready(made(), index)); }
+  /// It has no value on this rank in this step.
+  void absent(int index) { throw_on_error(ddl_reducer_absent(made(), index)); }
+  /// Ends a step; `weight`: this rank's number of items, unless `begin` got it. Collective.
+  ddl_step wait(double weight = DDL_GIVEN) {
+    ddl_step step = ddl_step();
+    throw_on_error(ddl_reducer_wait(made(), weight, &step));
+    return step;
+  }
+  /// For the functions of ddl.h; null before `bind`.
+  ddl_reducer* get() const noexcept { return reducer_; }
+
+ private:
+  ddl_reducer* made() const {
+    if (reducer_ == nullptr)
+      throw std::logic_error("ddl::Reducer: found no reducer, expected a call of bind before");
+    return reducer_;
+  }
+  ddl_reducer* release() noexcept {
+    ddl_reducer* const released = reducer_;
+    reducer_ = nullptr;
+    return released;
+  }
+
+  ddl_reducer* reducer_ = nullptr;
 };
 
 }  // namespace ddl

@@ -368,7 +368,7 @@ TEST(GradientReducer, RowsThatCannotBeAreRefused) {
     GradientReducer reducer(context, model.buffer.gradients(), {.gradients = GradientKind::sum});
     const std::vector<std::int32_t> beyond = {1, 4};
     const std::vector<std::int32_t> negative = {-1};
-    expect_error(ErrorCode::invalid_argument, {"row 4", "'g1' has 4 rows"},
+    expect_error(ErrorCode::invalid_argument, {"row 4", "('g1') has 4 rows"},
                  [&] { reducer.ready(1, beyond); });
     expect_error(ErrorCode::invalid_argument, {"row -1"}, [&] { reducer.ready(1, negative); });
     expect_error(ErrorCode::invalid_argument, {"'g0'", "without row_width"},
@@ -862,10 +862,155 @@ TEST(GradientReducerModes, ChecksFindMemoryThatIsNotTheTrainersAnyMore) {
                  [&] { reducer.ready(0); });
     std::ranges::fill(registered, 7.0F);
     stays[3] = 8;
-    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('stays'): it was written to after ready()"}, [&] {
-      reducer.ready(0);
-      reducer.wait(1.0);
+    expect_error(ErrorCode::invalid_argument,
+                 {"gradient 1 ('stays'): it was written to after it was reported as ready"}, [&] {
+                   reducer.ready(0);
+                   reducer.wait(1.0);
+                 });
+  };
+  run_in_process(1, body, options);
+}
+
+// One rank would train another model than the same program without the library.
+TEST(GradientReducerModes, MeansOfOneRankStayAsTheyAre) {
+  run_in_process(1, [](Context& context) {
+    std::vector<float> apart(333), block(200);
+    const std::vector<Gradient> gradients = {
+        {"apart", apart}, {"first", std::span(block).first(100)}, {"second", std::span(block).subspan(100)}};
+    GradientReducer reducer(context, gradients, {.gradients = GradientKind::mean, .bucket_bytes = 256});
+    for (std::size_t step = 0; step < 3; ++step) {
+      for (std::size_t i = 0; i < apart.size(); ++i) apart[i] = value_of(0, step, 0, i) / 7;
+      for (std::size_t i = 0; i < block.size(); ++i) block[i] = value_of(0, step, 1, i) / 3;
+      const std::vector<float> apart_before = apart, block_before = block;
+      double squares = 0;
+      for (const float value : apart) squares += static_cast<double>(value) * value;
+      for (const float value : block) squares += static_cast<double>(value) * value;
+      reducer.begin(41);
+      for (const std::size_t index : {2U, 0U, 1U}) reducer.ready(index);
+      const ReducedStep result = reducer.wait();
+      EXPECT_EQ(apart, apart_before);
+      EXPECT_EQ(block, block_before);
+      EXPECT_EQ(result.weight, 41);
+      EXPECT_NEAR(result.norm, std::sqrt(squares), 1e-6 * std::sqrt(squares));
+    }
+    reducer.begin(0);
+    for (const std::size_t index : {2U, 0U, 1U}) reducer.ready(index);
+    expect_error(ErrorCode::invalid_argument, {"the total weight"}, [&] { reducer.wait(); });
+  });
+}
+
+// A rank that forgets backward would shrink all gradients, and nothing would say so.
+TEST(GradientReducerModes, ARankWithAWeightAndNoGradientsIsWarnedOf) {
+  for (const double weight : {2.0, 0.0}) {
+    testing::internal::CaptureStderr();
+    run_in_process(2, [&](Context& context) {
+      std::vector<float> values(3);
+      GradientReducer reducer(context, {{"w", values}}, {.gradients = GradientKind::mean});
+      for (int step = 0; step < 2; ++step) {
+        reducer.begin(context.rank() == 1 ? weight : 1);
+        context.rank() == 1 ? reducer.absent(0) : reducer.ready(0);
+        reducer.wait();
+      }
     });
+    const std::string log = testing::internal::GetCapturedStderr();
+    const std::string warning = "ddl [1] warning: gradient reducer: rank 1 has weight 2 in this step";
+    const std::size_t found = log.find(warning);
+    EXPECT_EQ(found != log.npos, weight > 0) << log;
+    EXPECT_EQ(log.rfind(warning), found) << log;
+  }
+}
+
+// A trainer whose vectors are resized would have to make a new reducer, which learns the order again.
+TEST(GradientReducerModes, RebindFollowsVectorsThatMove) {
+  InProcessOptions options = on_hosts({1, 1});
+  options.context.check = true;
+  const auto body = [](Context& context) {
+    std::vector<float> block(20), elsewhere(10), other(10), summand(10);
+    const auto gradients = [](std::span<float> first, std::span<float> second) {
+      return std::vector<Gradient>{{"a", first}, {"b", second}};
+    };
+    const std::span<float> both(block);
+    GradientReducer reducer(context, gradients(both.first(10), both.subspan(10)),
+                            {.gradients = GradientKind::sum, .bucket_bytes = 40, .wire = DataType::bf16});
+    const auto step = [&](std::span<float> first, std::span<float> second, float value) {
+      std::ranges::fill(first, value);
+      std::ranges::fill(second, 2 * value);
+      reducer.ready(0);
+      expect_error(ErrorCode::invalid_argument, {"rebind: found a step that has begun", "wait()"},
+                   [&] { reducer.rebind(gradients(first, second)); });
+      reducer.ready(1);
+      reducer.wait(1.0);
+      for (std::size_t i = 0; i < first.size(); ++i) {
+        ASSERT_EQ(first[i], value);
+        ASSERT_EQ(second[i], 2 * value);
+      }
+    };
+    step(both.first(10), both.subspan(10), 1);
+    step(both.first(10), both.subspan(10), 2);
+    const std::string learned = reducer.state();
+    reducer.rebind(gradients(elsewhere, other));
+    step(elsewhere, other, 3);
+    reducer.rebind({{"a", both.first(10)}, {.name = "b", .values = other, .summands = {summand}}});
+    step(both.first(10), other, 4);
+    EXPECT_EQ(reducer.state(), learned);
+    EXPECT_FALSE(reducer.residuals().empty());
+    expect_error(ErrorCode::invalid_argument, {"'b' of 9 f32", "expected 'b' of 10 f32"},
+                 [&] { reducer.rebind(gradients(elsewhere, std::span(other).first(9))); });
+    expect_error(ErrorCode::invalid_argument, {"found 1 gradients, expected the 2"}, [&] {
+      reducer.rebind({{"a", elsewhere}});
+    });
+    expect_error(ErrorCode::invalid_argument, {"overlap"},
+                 [&] { reducer.rebind(gradients(elsewhere, elsewhere)); });
+    step(both.first(10), other, 5);  // the refused ones have changed nothing
+  };
+  run_in_process(2, body, options);
+}
+
+// DDL_CHECK would accuse correct trainers whose gradients are larger than a bucket: their pieces are reduced,
+// and so change, one after the other.
+TEST(GradientReducerModes, ChecksAllowThatGradientsAreCutIntoBuckets) {
+  InProcessOptions options;
+  options.context.check = true;
+  for (const int ranks : {1, 2}) {
+    for (const GradientKind kind : {GradientKind::sum, GradientKind::mean}) {
+      for (const bool is_flat : {true, false}) {
+        run_in_process(
+            ranks,
+            [&](Context& context) {
+              std::vector<float> block(400), first(200), second(200);
+              const std::vector<Gradient> gradients =
+                  is_flat ? std::vector<Gradient>{{"a", std::span(block).first(200)},
+                                                  {"b", std::span(block).subspan(200)}}
+                          : std::vector<Gradient>{{"a", first}, {"b", second}};
+              GradientReducer reducer(context, gradients, {.gradients = kind, .bucket_bytes = 256});
+              for (int step = 0; step < 4; ++step) {
+                reducer.begin(3 + context.rank());
+                for (const std::size_t index : {1U, 0U}) {
+                  const std::span<float> values = gradients[index].values.as<float>();
+                  std::ranges::fill(values, static_cast<float>(step + 1 + context.rank()));
+                  reducer.ready(index);
+                }
+                reducer.wait();
+              }
+            },
+            options);
+      }
+    }
+  }
+  // A piece whose reduction has not started is still looked after.
+  const auto body = [](Context& context) {
+    std::vector<float> block(380);
+    GradientReducer reducer(context,
+                            {{"a", std::span(block).first(100)}, {"b", std::span(block).subspan(100)}},
+                            {.gradients = GradientKind::sum, .bucket_bytes = 256});
+    std::ranges::fill(block, 1.0F);
+    reducer.ready(1);
+    block[101] = 2;  // in the bucket that waits for "a"
+    expect_error(ErrorCode::invalid_argument,
+                 {"gradient 1 ('b'): it was written to after it was reported as ready"}, [&] {
+                   reducer.ready(0);
+                   reducer.wait(1.0);
+                 });
   };
   run_in_process(1, body, options);
 }
@@ -892,10 +1037,11 @@ TEST(GradientReducerModes, ChecksAllowThatReadyAddsSummands) {
     }
     backward(7);
     first[7] = -1;
-    expect_error(ErrorCode::invalid_argument, {"gradient 1 ('w'): it was written to after ready()"}, [&] {
-      reducer.ready(0);
-      reducer.wait(2.0);
-    });
+    expect_error(ErrorCode::invalid_argument,
+                 {"gradient 1 ('w'): it was written to after it was reported as ready"}, [&] {
+                   reducer.ready(0);
+                   reducer.wait(2.0);
+                 });
   };
   run_in_process(1, body, options);
 }

@@ -256,7 +256,7 @@ TEST(GradientReducer, WrongPairingSaysWhatToCall) {
     fails({"wait()", "without begin"}, [&] { means.wait(); });
     fails({"ready()", "before begin"}, [&] { means.ready(0); });
     means.begin(1);
-    fails({"begin(weight) twice"}, [&] { means.begin(1); });
+    fails({"begin(weight): found a second call in a step"}, [&] { means.begin(1); });
     fails({"ready(2)", "only 2"}, [&] { means.ready(2); });
     means.ready(1);
     fails({"ready(1)", "'b'", "before"}, [&] { means.ready(1); });

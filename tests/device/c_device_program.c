@@ -63,7 +63,7 @@ static void call_wrongly(void) {
   expect_error(ddl_reducer_finish(NULL, 1, stream), DDL_INVALID_ARGUMENT, "null");
   options.on_device = 0;
   expect(ddl_reducer_create(&f64, 1, &options, &reducer) == DDL_OK, "ddl_reducer_create on the host");
-  expect_error(ddl_reducer_finish(reducer, 1, stream), DDL_INVALID_ARGUMENT, "call wait()");
+  expect_error(ddl_reducer_finish(reducer, 1, stream), DDL_INVALID_ARGUMENT, "call ddl_reducer_wait()");
   cudaFree(data);
 }
 
@@ -125,8 +125,10 @@ static void train(void) {
     expect(ddl_reducer_result(reducer, &step) == DDL_OK && step.weight == 2 * size && step.finite == 1,
            "ddl_reducer_result");
   }
-  expect_error(ddl_reducer_result(reducer, &step), DDL_INVALID_ARGUMENT, "before finish()");
+  expect_error(ddl_reducer_result(reducer, &step), DDL_INVALID_ARGUMENT, "before ddl_reducer_finish()");
   expect_error(ddl_reducer_ready_on(reducer, 1, stream), DDL_INVALID_ARGUMENT, "has no gradient");
+  expect_error(ddl_reducer_wait(reducer, 1, NULL), DDL_INVALID_ARGUMENT,
+               "ddl_reducer_ready_on: index: parameter 1 has no gradient");
 
   /* On the default stream, with a gradient that is absent. */
   fill(weights, COUNT, (float)rank);

@@ -201,7 +201,7 @@ TEST_F(DeviceReducer, RowsGiveWhatTheHostGives) {
             EXPECT_EQ(by_device.has_gradient(0), true);
           }
           const std::vector<std::int32_t> beyond = {1, 50};
-          expect_error(ErrorCode::invalid_argument, {"row 50", "'g1' has 50 rows"}, [&] {
+          expect_error(ErrorCode::invalid_argument, {"row 50", "('g1') has 50 rows"}, [&] {
             if (kind == GradientKind::mean) by_device.begin(1);
             by_device.ready(1, beyond, stream);
           });
@@ -509,7 +509,7 @@ TEST_F(DeviceReducer, WrongCallsAreRefused) {
     refuses({"finish() without begin"}, [&] { means.finish(stream); });
     refuses({"result() before finish()"}, [&] { means.result(); });
     means.begin(1);
-    refuses({"begin(weight) twice"}, [&] { means.begin(1); });
+    refuses({"begin(weight): found a second call in a step"}, [&] { means.begin(1); });
     refuses({"ready(3)", "only 3"}, [&] { means.ready(3, stream); });
     means.ready(0, stream);
     refuses({"ready(0)", "'g0'", "before"}, [&] { means.ready(0, stream); });

@@ -8,7 +8,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <ddl/parameter_list.hpp>
-#include <exception>
 #include <fstream>
 #include <random>
 #include <stdexcept>
@@ -143,7 +142,6 @@ void save(const std::string& path, std::vector<Layer>& layers) {
 }
 
 void train(const std::string& path, unsigned seed) {
-  ddl::throw_on_error(ddl_init(nullptr));
   const Dataset data = spirals(3072, 7), test_data = spirals(1536, 8);
   std::mt19937 random(seed);
   std::vector<Layer> layers;
@@ -155,10 +153,7 @@ void train(const std::string& path, unsigned seed) {
   for (Layer& layer : layers) layer.set_sample_count(samples);
   ddl::ParameterList parameters;
   for (Layer& layer : layers) parameters.add(layer.weights(), layer.gradients());
-  const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1, 0, 0};
-  ddl_reducer* reducer;
-  ddl::throw_on_error(ddl_broadcast_parameters(parameters.data(), parameters.size(), 0));
-  ddl::throw_on_error(ddl_reducer_create(parameters.data(), parameters.size(), &options, &reducer));
+  ddl::Reducer reducer(parameters, ddl::leave_sums());
   for (std::size_t epoch = 1; epoch <= epochs; ++epoch) {
     for (std::size_t first = begin_of_rank; first < data.points.size(); first += batch_size) {
       const auto begin = data.points.begin() + static_cast<std::ptrdiff_t>(first);
@@ -166,9 +161,9 @@ void train(const std::string& path, unsigned seed) {
       for (std::size_t s = 0; s < samples; ++s) errors[s][data.labels[first + s]] -= 1;
       for (std::size_t l = layers.size(); l-- > 0;) {
         errors = layers[l].backward(errors);
-        ddl::throw_on_error(ddl_reducer_ready(reducer, l));
+        reducer.ready(l);
       }
-      ddl::throw_on_error(ddl_reducer_wait(reducer, samples, nullptr));
+      reducer.wait(samples);
       for (Layer& layer : layers) layer.update(0.005F);
     }
     if (rank != 0) continue;
@@ -176,7 +171,6 @@ void train(const std::string& path, unsigned seed) {
                 100 * accuracy(layers, test_data));
   }
   if (rank == 0) save(path, layers);
-  ddl_finalize();
 }
 
 }  // namespace
@@ -190,11 +184,5 @@ int main(int count, char** arguments) {
     std::fputs(usage, asks ? stdout : stderr);
     return asks ? 0 : 2;
   }
-  try {
-    train(path, static_cast<unsigned>(seed));
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
+  return ddl::run(nullptr, [&] { train(path, static_cast<unsigned>(seed)); });
 }

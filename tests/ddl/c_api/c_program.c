@@ -1,5 +1,6 @@
 /* A C program that uses the C API. `c_program wrong`, on one rank, checks the errors of wrong calls;
- * `c_program DIRECTORY`, in any job, uses a directory for checkpoints. */
+ * `c_program abort` and `c_program nowait` are ended by an error; `c_program DIRECTORY`, in any job, uses a
+ * directory for checkpoints. */
 #include <stdio.h>
 #include <string.h>
 #ifdef WITH_MPI
@@ -23,6 +24,23 @@ static void expect_error(int result, int error, const char* word) {
           ddl_error_name(error), word);
 }
 
+/* Steps that are never waited for, one of a reducer that is freed, another until ddl_finalize. */
+static void leave_steps(float* values) {
+  ddl_parameter one[1] = {{.count = 4, .type = DDL_F32, .gradient_type = 77}};
+  const ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS};
+  ddl_reducer* reducer;
+  one[0].gradient = values;
+  expect_error(ddl_reducer_create(one, 1, &options, &reducer), DDL_INVALID_ARGUMENT,
+               "parameters[0].gradient_type: found 77, expected DDL_F32 (3)");
+  one[0].gradient_type = 0;
+  expect(ddl_reducer_create(one, 1, &options, &reducer) == DDL_OK, "ddl_reducer_create");
+  expect(ddl_reducer_ready(reducer, 0) == DDL_OK, "ddl_reducer_ready");
+  expect_error(ddl_reducer_free(reducer), DDL_INVALID_ARGUMENT, "never waited for; call ddl_reducer_wait");
+  expect_error(ddl_reducer_free(reducer), DDL_INVALID_ARGUMENT, "has been freed");
+  expect(ddl_reducer_create(one, 1, &options, &reducer) == DDL_OK, "ddl_reducer_create");
+  expect(ddl_reducer_begin(reducer, 1) == DDL_OK, "ddl_reducer_begin");
+}
+
 static void call_wrongly(void) {
   float values[4] = {1, 2, 3, 4};
   void* memory = values;
@@ -37,6 +55,8 @@ static void call_wrongly(void) {
   expect_error(ddl_malloc(&memory, 64, (size_t)-1), DDL_INVALID_ARGUMENT, "bytes");
   expect_error(ddl_free(values), DDL_INVALID_ARGUMENT, "not from ddl_malloc");
   expect_error(ddl_init(NULL), DDL_INVALID_ARGUMENT, "second call");
+  expect_error(ddl_reducer_ready(NULL, 0), DDL_INVALID_ARGUMENT, "reducer is null");
+  leave_steps(values);
   if (ddl_device_wait(NULL) == DDL_INVALID_ARGUMENT) {
     expect_error(ddl_device_malloc(&memory, 100), DDL_INVALID_ARGUMENT, "call ddl_device_init");
   } else {
@@ -92,6 +112,73 @@ static void move(void) {
   expect(ddl_all_reduce_start(own, 1, DDL_I32, DDL_MIN, &first) == DDL_OK, "ddl_all_reduce_start");
   /* ddl_finalize frees the last one. */
 }
+
+/* Steps whose calls go wrong, by a program that looks at the results of ddl_reducer_wait alone. */
+static void ignore_errors(void) {
+  float first[3] = {0}, second[2] = {0}, moved[3] = {0};
+  ddl_parameter parameters[3] = {
+      {.count = 1, .type = DDL_F32}, {.count = 3, .type = DDL_F32}, {.count = 2, .type = DDL_F32}};
+  const ddl_reducer_options options = {.gradients = DDL_GRADIENT_MEANS, .broadcast_values = 1};
+  float root_value = (float)ddl_rank();
+  int k;
+  parameters[0].values = &root_value;
+  parameters[1].values = first, parameters[1].gradient = first;
+  parameters[2].values = second, parameters[2].gradient = second;
+  expect(ddl_reducer_create(parameters, 3, &options, NULL) == DDL_OK, "ddl_reducer_create without a handle");
+  expect(root_value == 0, "broadcast_values");
+  for (k = 0; k < 2; ++k) { /* the first ddl_reducer_wait was forgotten */
+    ddl_reducer_begin(NULL, 1);
+    ddl_reducer_ready(NULL, 1);
+    ddl_reducer_ready(NULL, 2);
+  }
+  expect_error(ddl_reducer_wait(NULL, DDL_GIVEN, NULL), DDL_INVALID_ARGUMENT,
+               "ddl_reducer_begin: found a second call in a step, expected one; end the step between, with "
+               "ddl_reducer_wait()");
+  ddl_reducer_begin(NULL, 1);
+  ddl_reducer_ready(NULL, 1);
+  expect_error(
+      ddl_reducer_wait(NULL, DDL_GIVEN, NULL), DDL_INVALID_ARGUMENT,
+      "ddl_reducer_wait: gradient 2 ('2') was not made ready in this step; call ddl_reducer_ready(2), "
+      "or ddl_reducer_absent(2)");
+  ddl_reducer_begin(NULL, 1); /* one rank's error ends the step on all */
+  ddl_reducer_ready(NULL, 1);
+  ddl_reducer_ready(NULL, 2);
+  if (ddl_rank() == ddl_size() - 1) ddl_reducer_ready(NULL, 1);
+  expect_error(ddl_reducer_wait(NULL, DDL_GIVEN, NULL), DDL_INVALID_ARGUMENT,
+               "ddl_reducer_ready: gradient 1 ('1') was reported before in this step, and so was every other "
+               "one: the step has not been ended. Call ddl_reducer_wait()");
+  expect_error(ddl_reducer_wait(NULL, DDL_GIVEN, NULL), DDL_INVALID_ARGUMENT,
+               "ddl_reducer_wait(DDL_GIVEN) without ddl_reducer_begin(weight)");
+
+  parameters[1].gradient = moved;
+  expect(ddl_reducer_rebind(NULL, parameters, 3) == DDL_OK, "ddl_reducer_rebind");
+  ddl_reducer_begin(NULL, 1);
+  expect_error(ddl_reducer_rebind(NULL, parameters, 3), DDL_INVALID_ARGUMENT, "a step that has begun");
+  for (k = 0; k < 3; ++k) moved[k] = (float)ddl_rank(), first[k] = -1;
+  ddl_reducer_ready(NULL, 1);
+  ddl_reducer_absent(NULL, 2);
+  expect(ddl_reducer_wait(NULL, DDL_GIVEN, NULL) == DDL_OK, "a step after errors");
+  expect(moved[2] == (float)(ddl_size() - 1) / 2 && first[2] == -1, "a gradient that has moved");
+  parameters[2].count = 1;
+  expect_error(ddl_reducer_rebind(NULL, parameters, 3), DDL_INVALID_ARGUMENT,
+               "'2' of 1 f32, expected '2' of 2");
+}
+
+#ifndef WITH_MPI
+/* The last rank forgets ddl_reducer_wait. Prints the error as programs do, and ends without ddl_finalize. */
+static int forget_wait_on_one_rank(void) {
+  double loss = 1;
+  float gradient[3] = {1, 2, 3};
+  const ddl_parameter parameters[1] = {{.count = 3, .type = DDL_F32, .gradient = gradient}};
+  const ddl_reducer_options options = {.gradients = DDL_GRADIENT_SUMS};
+  int failed = ddl_init(NULL) || ddl_reducer_create(parameters, 1, &options, NULL) ||
+               ddl_reducer_begin(NULL, 1) || ddl_reducer_ready(NULL, 0);
+  if (ddl_rank() != ddl_size() - 1) failed = failed || ddl_reducer_wait(NULL, DDL_GIVEN, NULL);
+  failed = failed || ddl_all_reduce(&loss, 1, DDL_F64, DDL_SUM);
+  if (failed) fprintf(stderr, "rank %d failed: %s\n", ddl_rank(), ddl_error_message());
+  return failed;
+}
+#endif
 
 /* Trains a model of two gradients, one of them an embedding's. */
 static void train(const char* directory) {
@@ -153,7 +240,8 @@ static void train(const char* directory) {
   expect(ddl_reducer_free(sum_reducer) == DDL_OK, "the end of a reducer that leaves sums");
   expect_error(ddl_reducer_ready(reducer, 2), DDL_INVALID_ARGUMENT, "parameter 2 has no gradient");
   expect_error(ddl_reducer_ready(reducer, 4), DDL_INVALID_ARGUMENT, "found 4, expected 0 to 3");
-  expect_error(ddl_reducer_ready(NULL, 0), DDL_INVALID_ARGUMENT, "reducer is null");
+  expect_error(ddl_reducer_wait(reducer, 1, NULL), DDL_INVALID_ARGUMENT,
+               "ddl_reducer_wait: ddl_reducer_ready: index: parameter 2 has no gradient");
   expect(ddl_reducer_no_sync(reducer, 1) == DDL_OK, "ddl_reducer_no_sync");
   for (k = 0; k < 2; ++k) { /* a micro-batch, then the step; backward adds up */
     for (i = 0; i < 5; ++i) weights[i] = (float)(k + 1);
@@ -281,6 +369,15 @@ int main(int count, char** arguments) {
   if (count > 1 && strcmp(arguments[1], "half") == 0) return run_on_half();
   reduce_by_mpi("-mode p"); /* begins the job */
 #else
+  if (count > 1 && strcmp(arguments[1], "nowait") == 0) return forget_wait_on_one_rank();
+  if (count > 1 && strcmp(arguments[1], "abort") == 0) {
+    ddl_init("-mode p -errors abort");
+    expect(ddl_barrier() == DDL_OK, "ddl_barrier");
+    ddl_all_reduce(NULL, 3, DDL_F32, DDL_SUM);
+    printf("the program goes on\n");
+    return 0;
+  }
+  expect_error(ddl_init("-errors ignore"), DDL_INVALID_ARGUMENT, "found 'ignore', expected abort or return");
   expect(ddl_init("-mode p") == DDL_OK, "ddl_init");
 #endif
   if (ddl_size() < 1) return 1;
@@ -289,10 +386,15 @@ int main(int count, char** arguments) {
   } else {
     reduce();
     move();
+    ignore_errors();
     if (count > 1) train(arguments[1]);
   }
   if (ddl_rank() == 0) printf("%d ranks, %d failures\n", ddl_size(), failures);
-  expect(ddl_finalize() == DDL_OK, "ddl_finalize");
+  if (is_wrong) {
+    expect_error(ddl_finalize(), DDL_INVALID_ARGUMENT, "never waited for");
+  } else {
+    expect(ddl_finalize() == DDL_OK, "ddl_finalize");
+  }
   expect_error(ddl_barrier(), DDL_NOT_INITIALIZED, "there is no job");
   expect_error(ddl_init(NULL), DDL_INVALID_ARGUMENT, "has ended");
 #ifdef WITH_MPI

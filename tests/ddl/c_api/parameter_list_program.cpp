@@ -1,11 +1,12 @@
-// ddl::ParameterList, compiled as C++11: what it registers, and what it refuses.
+// ddl::ParameterList, ddl::Reducer and ddl::run, compiled as C++11: what they do, and what they refuse. With
+// an argument, rank 1 of two throws.
 #undef NDEBUG
 #include <cassert>
 #include <ddl/parameter_list.hpp>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
-
 
 namespace {
 
@@ -21,7 +22,13 @@ std::string message_of(const Call& call) {
 
 }  // namespace
 
-int main() {
+int main(int count, char** /*arguments*/) {
+  if (count > 1) {
+    return ddl::run(nullptr, [] {
+      if (ddl_rank() == 1) throw std::runtime_error("no more data");
+      ddl::throw_on_error(ddl_barrier());
+    });
+  }
   using Vector = std::vector<float>;
   Vector moments(3), weights(4), weight_gradient(4), biases(2);
   std::vector<Vector> samples(3, Vector(2));
@@ -51,18 +58,34 @@ int main() {
   assert(list.size() == 4);
 
   // The job takes the list as it is.
-  const ddl_reducer_options options = {DDL_GRADIENT_SUMS, 0, 0, 0, /*leave_sums=*/1, 0, 0};
-  ddl_reducer* reducer = nullptr;
-  assert(ddl_init(nullptr) == DDL_OK);
-  samples.assign(3, Vector(2));
-  ddl::ParameterList sums;
-  sums.add(biases, samples);
-  assert(ddl_broadcast_parameters(sums.data(), sums.size(), 0) == DDL_OK);
-  assert(ddl_reducer_create(sums.data(), sums.size(), &options, &reducer) == DDL_OK);
-  for (Vector& sample : samples) sample = {1, 2};
-  assert(ddl_reducer_ready(reducer, 0) == DDL_OK && ddl_reducer_wait(reducer, 3, nullptr) == DDL_OK);
-  assert(samples[0] == Vector({3, 6}) && samples[1] == Vector(2));
-  ddl_reducer_free(reducer);
-  assert(ddl_finalize() == DDL_OK);
+  ddl::Reducer outlives_the_job;
+  const int status = ddl::run(nullptr, [&] {
+    ddl::Reducer reducer;
+    assert(message_of<std::logic_error>([&] { reducer.ready(0); }) ==
+           "ddl::Reducer: found no reducer, expected a call of bind before");
+    for (const std::size_t size : {3U, 5U}) {  // the vectors move, and their number changes
+      samples.assign(size, Vector(2));
+      ddl::ParameterList sums;
+      sums.add(biases, samples);
+      reducer.bind(sums, ddl::leave_sums());
+      for (Vector& sample : samples) sample = {1, 2};
+      reducer.ready(0);
+      assert(reducer.wait(3).weight == 3);
+      assert(samples[0] == Vector({1.0F * size, 2.0F * size}) && samples[1] == Vector(2));
+    }
+    outlives_the_job = std::move(reducer);
+    assert(reducer.get() == nullptr && outlives_the_job.get() != nullptr);
+
+    ddl::ParameterList means;
+    means.add(weights, weight_gradient);
+    ddl::Reducer of_means(means, ddl::means());
+    assert(message_of<std::runtime_error>([&] { of_means.ready(0); }).find("ddl_reducer_ready() before") !=
+           std::string::npos);
+    of_means.begin(2);
+    of_means.absent(0);
+    assert(message_of<std::runtime_error>([&] { of_means.wait(); }).find("before") != std::string::npos);
+  });
+  assert(status == 0 && ddl_rank() == -1);
+  assert(ddl::run(nullptr, [] { assert(false && "a process can join a job only once"); }) == 1);
   return 0;
 }

@@ -189,6 +189,26 @@ reducer.ready(0)
 assert reducer.wait(5).weight == 5 * size and (sums == size * (size + 1) / 2).all()
 reducer.close()
 
+# New arrays for the same gradients; messages that name this module's functions.
+arrays = {"a": np.zeros(3, "float32"), "b": np.zeros(2, "float32")}
+reducer = ddl.Reducer(arrays, gradients="mean")
+for step in range(3):
+    arrays = {name: np.full(each.size, rank, "float32") for name, each in arrays.items()}
+    reducer.rebind(arrays)
+    reducer.begin(1)
+    reducer.ready("b"), reducer.ready("a")
+    reducer.wait()
+    assert all((each == np.float32((size - 1) / 2)).all() for each in arrays.values())
+reducer.begin(1)
+refused("end it with reducer.wait()", reducer.rebind, arrays)
+reducer.ready("a")
+refused("gradient 1 ('b') was not made ready in this step; call reducer.ready(1)", reducer.wait)
+refused("reducer.wait() without reducer.begin(weight)", reducer.wait)
+refused("found gradient 'b' of 3 f32, expected 'b' of 2 f32", reducer.rebind,
+        {"a": np.zeros(3, "float32"), "b": np.zeros(3, "float32")})
+reducer.begin(1)
+refused("never waited for", reducer.close)
+
 # A torch module: gradients become ready automatically, even if dropped, and are absent where backward does not reach.
 parameters = {name: Parameter(np.zeros(3, "float32")) for name in ("used", "dropped", "elsewhere", "nowhere")}
 frozen = Tensor(np.zeros(3, "float32"))

@@ -29,6 +29,6 @@ check() { # example, ending, most lines that are added or changed; which of the 
 check perceptron cpp 10 1
 check regression c 10 2
 check flat_buffer c 20 3
-check layer_vectors cpp 25
+check layer_vectors cpp 12
 check torch cpp 24
 check python py 15 4
