@@ -84,7 +84,6 @@ std::string RunState::to_json() const {
     json["best"][name] = {{"score", score.score}, {"step", score.step}};
   }
   json["rollbacks"] = rollbacks;
-  if (rolled_back_to) json["rolled_back_to"] = *rolled_back_to;
   json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
 }
@@ -98,7 +97,6 @@ RunState RunState::from_json(const std::string& text) {
     if (json.contains("reducer")) state.reducer = json.at("reducer").dump();
     state.options_json = json.at("options").dump();
     state.rollbacks = json.value("rollbacks", 0);
-    if (json.contains("rolled_back_to")) state.rolled_back_to = json.at("rolled_back_to");
     if (json.contains("best")) {
       for (const auto& [name, best] : json.at("best").items()) {
         state.best[name] = {best.at("score"), best.at("step")};

@@ -30,7 +30,6 @@ struct RunState {
   /// avg_best_METRIC for averaged models.
   std::map<std::string, BestScore> best = {};
   int rollbacks = 0;  ///< How often training diverged; each halves the learning rate.
-  std::optional<std::uint64_t> rolled_back_to = {};  ///< The step, the last time.
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;

@@ -152,7 +152,6 @@ class Trainer {
       restore(*saved);
       if (options_from_json(state_.options_json).learning_rate != options_.learning_rate) {
         state_.rollbacks = 0;  // the new rate is meant as it is
-        state_.rolled_back_to.reset();
       }
     }
     step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
@@ -193,7 +192,7 @@ class Trainer {
     }
     keep_best();
     auto saved = newest_run(context_, *checkpoint_);
-    if (saved && state_.rolled_back_to == saved->state().step) {
+    if (saved && saved->state().step == state_.step) {
       context_.root_only("remove a checkpoint that is not good",
                          [&] { std::filesystem::remove_all(saved->path()); });
       saved = newest_run(context_, *checkpoint_);
@@ -206,7 +205,6 @@ class Trainer {
     }
     RunState next = saved->state();
     next.rollbacks = state_.rollbacks + 1;
-    next.rolled_back_to = next.step;
     next.best = state_.best;
     next.options_json = state_.options_json;
     restore(*saved);
