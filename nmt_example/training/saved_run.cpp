@@ -201,6 +201,13 @@ void check_same_model(const Options& saved, const Options& wanted, const std::st
   compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
   compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
   compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);
+  // The checkpoint holds its vocabularies.
+  compare(differences, "--subword_option", saved.subword_option, wanted.subword_option);
+  compare(differences, "--vocab_size", saved.vocab_size, wanted.vocab_size);
+  compare(differences, "--sos", saved.sos, wanted.sos);
+  compare(differences, "--eos", saved.eos, wanted.eos);
+  compare(differences, "--check_special_token", saved.check_special_token, wanted.check_special_token);
+  compare(differences, "--use_char_encode", saved.use_char_encode, wanted.use_char_encode);
   if (differences.empty()) return;
   throw ddl::Error(
       ddl::ErrorCode::mismatch,

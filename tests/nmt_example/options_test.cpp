@@ -285,7 +285,7 @@ TEST(Options, BadHparamsFiles) {
 // tensorflow/nmt's own settings would not load. Flags take the place of models that are not available.
 TEST(Options, StandardHparamsLoad) {
   const auto load = [](const std::string& name, std::vector<const char*> flags) {
-    const std::string path = "--hparams_path=" DDL_GOLDEN_DIR "/hparams/" + name + ".json";
+    const std::string path = fmt::format("--hparams_path={}/hparams/{}.json", DDL_GOLDEN_DIR, name);
     flags.insert(flags.end(), {path.c_str(), "--vocab_prefix=v"});
     return described(std::move(flags));
   };
@@ -300,6 +300,16 @@ TEST(Options, StandardHparamsLoad) {
                                      "--encoder_type=bi", "--residual=false"});
     EXPECT_EQ(gnmt.num_encoder_layers, name[11] - '0');
     EXPECT_EQ(gnmt.length_penalty_weight, 1.0);
+  }
+}
+
+TEST(Options, PresetIwslt15IsTensorflowNmtsFile) {
+  Options preset = described({"--preset=iwslt15"});
+  Options file = described({"--hparams_path=" DDL_GOLDEN_DIR "/hparams/iwslt15.json"});
+  file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
+  for (const nmt::Flag& flag : nmt::all_flags()) {
+    if (flag.name == "preset" || flag.name == "hparams_path") continue;
+    EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
   }
 }
 

@@ -447,6 +447,25 @@ TEST(RunState, WithoutASamplerIsForTranslatingOnly) {
   }
 }
 
+// A checkpoint of an older version would not load, or lose its best score.
+TEST(RunState, OfAnOlderVersionIsRead) {
+  const RunState read =
+      RunState::from_json(R"({"step": 7, "best_bleu": 12.5, "options": {"num_units": 16}})");
+  EXPECT_EQ(read.step, 7u);
+  EXPECT_EQ(read.best.at("best_bleu").score, 12.5);
+  EXPECT_EQ(read.rollbacks, 0);
+  EXPECT_TRUE(RunState::from_json(R"({"step": 7, "best_bleu": -1, "options": {}})").best.empty());
+  RunState state;
+  state.step = 9;
+  state.best = {{"best_rouge", {33.25, 8}}, {"avg_best_rouge", {34, 9}}};
+  state.rollbacks = 2;
+  state.options_json = "{}";
+  const RunState back = RunState::from_json(state.to_json());
+  EXPECT_EQ(back.best.at("best_rouge").score, 33.25);
+  EXPECT_EQ(back.best.at("avg_best_rouge").step, 9u);
+  EXPECT_EQ(back.rollbacks, 2);
+}
+
 // Ranks on hosts with their own disks would leave files there, or all ranks would write the same file.
 TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
   ParsedOptions parsed = options();
