@@ -193,8 +193,12 @@ class Trainer {
     keep_best();
     auto saved = newest_run(context_, *checkpoint_);
     if (saved && saved->state().step == state_.step) {
-      context_.root_only("remove a checkpoint that is not good",
-                         [&] { std::filesystem::remove_all(saved->path()); });
+      context_.root_only("put a checkpoint aside", [&] {
+        const std::filesystem::path directory = options_.out_dir;
+        const std::filesystem::path aside = directory / fmt::format("diverged-{:010}", state_.step);
+        std::filesystem::remove_all(aside);
+        std::filesystem::rename(saved->path(), aside);
+      });
       saved = newest_run(context_, *checkpoint_);
     }
     if (!saved) {

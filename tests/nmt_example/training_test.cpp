@@ -545,6 +545,9 @@ TEST_F(Training, RollsBackToAGoodCheckpointAtHalfTheRate) {
   const std::string output = run(2, parsed);
   EXPECT_NE(output.find("training diverged: at step "), std::string::npos) << output;
   EXPECT_NE(output.find("with 0.5 of the learning rate"), std::string::npos) << output;
+  const std::size_t loss = output.find("the loss is ") + 12;
+  EXPECT_GT(std::stod(output.substr(loss)), std::log(1e20)) << "a finite loss can be lost, too";
+  EXPECT_TRUE(std::isfinite(std::stod(output.substr(loss))));
   const auto log = read_log(path("log"));
   ASSERT_EQ(log.size(), 30u);
   for (std::size_t i = 0; i < log.size(); ++i) EXPECT_EQ(log[i].step, i + 1) << "the log must have no gaps";
