@@ -12,6 +12,7 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
+#include "ddl/log.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/training/corpus.hpp"
@@ -369,6 +370,8 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     if (saved) options = options_of_run(*saved, parsed);
     validate(options);
   });
+  const std::string without_effect = flags_without_effect(options, parsed);
+  if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
   if (saved) {
     context.root_only("compare with the checkpoint", [&] {
       for (const std::string& change :
