@@ -366,14 +366,14 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     saved = newest_run(context, checkpoints);
   }
   Options options = parsed.options;
-  context.on_all_ranks("compare with the checkpoint", [&] {
+  context.on_all_ranks("check the options", [&] {
     if (saved) options = options_of_run(*saved, parsed);
     validate(options);
   });
   const std::string without_effect = flags_without_effect(options, parsed);
   if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
   if (saved) {
-    context.root_only("compare with the checkpoint", [&] {
+    context.root_only("print what differs from the checkpoint", [&] {
       for (const std::string& change :
            changes_from_saved(options_from_json(saved->state().options_json), options, parsed)) {
         fmt::print(out, "{}\n", change);
