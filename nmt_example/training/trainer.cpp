@@ -12,7 +12,7 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
-#include "ddl/hash.hpp"
+#include "ddl/log.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/training/corpus.hpp"
@@ -21,12 +21,15 @@
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/scorer.hpp"
 #include "nmt_example/training/training_step.hpp"
 
 namespace nmt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int most_rollbacks = 5;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -74,25 +77,21 @@ class Trainer {
                              model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()))),
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
-        translator_(model_, vocabularies_.source, vocabularies_.target, options),
+        scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
         checkpoint_(checkpoint) {}
 
   void run(const SavedRun* saved) {
     start(saved);
     context_.root_only("describe the run", [&] { print_header(); });
     std::optional<Progress> progress;
-    context_.root_only("open the step log", [&] {
-      progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
-                                        options_.steps_per_stats, options_.log_jsonl},
-                       out_, &out_ == &std::cout && standard_output_is_terminal());
-    });
+    open_progress(progress);
     const Clock::time_point begin = Clock::now();
     const auto every = [&](std::int64_t steps) {
       return static_cast<std::int64_t>(state_.step) % steps == 0;
     };
     const std::int64_t eval_steps =
         options_.steps_per_eval > 0 ? options_.steps_per_eval : 10 * options_.steps_per_stats;
-    const std::int64_t bleu_steps =
+    const std::int64_t score_steps =
         options_.steps_per_external_eval > 0 ? options_.steps_per_external_eval : 5 * eval_steps;
     bool saved_now = saved != nullptr;
     bool out_of_time = false;
@@ -101,9 +100,14 @@ class Trainer {
            request != ddl::CheckpointRequest::save_and_end) {
       const bool time_is_up =
           options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
-      const auto [report, stop, votes] =
+      const auto [report, stop, votes, diverged] =
           step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = stop;
+      if (!diverged.empty()) {
+        roll_back(diverged, progress);
+        saved_now = true;
+        continue;
+      }
       state_.step = step_.done();
       // A full disk must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
@@ -114,8 +118,9 @@ class Trainer {
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
       const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
       const bool evaluates = !in_haste && every(eval_steps);
-      // Before saving, because a checkpoint records the best BLEU so far.
-      const bool better = dev_ && !in_haste && (every(bleu_steps) || last) && report_dev_bleu(progress);
+      const bool scores = dev_ && !in_haste && (every(score_steps) || last);
+      // Before saving, because a checkpoint records the best scores so far.
+      const bool better = scores && scorer_.score_dev(state_, progress);
       if (evaluates || last) report_dev_loss(progress);
       saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
       if (saved_now) save(progress);
@@ -125,7 +130,7 @@ class Trainer {
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
     if (!saved_now) save(progress);
     if (request != ddl::CheckpointRequest::save_and_end) finish(progress);
-    if (checkpoint_ != nullptr) checkpoint_->wait();
+    scorer_.keep_best(state_);
     if (progress && request == ddl::CheckpointRequest::save_and_end) {
       progress->note(fmt::format(
           "ended by SIGTERM after step {}, which is saved in {}: the same command goes on from it",
@@ -142,15 +147,77 @@ class Trainer {
       ddl::broadcast_parameters(context_, values.parameters());
       values.upload();
     } else {
-      saved->restore(backend_, model_.parameters(), &optimizer_);
-      state_ = saved->state();
-      go_on_from(saved->path());
-      saved->restore(context_, step_.gradients());
+      restore(*saved);
+      if (options_from_json(state_.options_json).learning_rate != options_.learning_rate) {
+        state_.rollbacks = 0;  // the new rate is meant as it is
+      }
     }
+    step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
     state_.options_json = to_json(options_);
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
+    scorer_.keep_best(state_);
+  }
+
+  void restore(const SavedRun& saved) {
+    saved.restore(backend_, model_.parameters(), &optimizer_);
+    state_ = saved.state();
+    go_on_from(saved.path());
+    saved.restore(context_, step_.gradients());
+  }
+
+  void open_progress(std::optional<Progress>& progress) {
+    context_.root_only("open the step log", [&] {
+      progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
+                                        options_.steps_per_stats, options_.log_jsonl},
+                       out_, &out_ == &std::cout && standard_output_is_terminal());
+    });
+  }
+
+  /// Goes back to the newest checkpoint, or, if training diverged again since it went back to that one, to
+  /// the one before. Throws, agreed, if it must not or cannot.
+  void roll_back(const std::string& diverged, std::optional<Progress>& progress) {
+    const auto give_up = [&](const std::string& what) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("{}. {}", diverged, what)).as_agreed();
+    };
+    if (options_.on_divergence != "rollback") {
+      give_up("Lower --learning_rate, or raise --warmup_steps, or let --on_divergence=rollback do that.");
+    }
+    if (state_.rollbacks == most_rollbacks) {
+      give_up(fmt::format("It went back to a checkpoint {} times before. Lower --learning_rate.",
+                          most_rollbacks));
+    }
+    scorer_.keep_best(state_);
+    auto saved = newest_run(context_, *checkpoint_);
+    if (saved && saved->state().step == state_.step) {
+      context_.root_only("put a checkpoint aside", [&] {
+        const std::filesystem::path directory = options_.out_dir;
+        const std::filesystem::path aside = directory / fmt::format("diverged-{:010}", state_.step);
+        std::filesystem::remove_all(aside);
+        std::filesystem::rename(saved->path(), aside);
+      });
+      saved = newest_run(context_, *checkpoint_);
+    }
+    if (!saved) {
+      give_up(
+          fmt::format("There is no good checkpoint in {} to go back to. Lower --learning_rate, or save "
+                      "more often with --steps_per_eval.",
+                      options_.out_dir));
+    }
+    RunState next = saved->state();
+    next.rollbacks = state_.rollbacks + 1;
+    next.best = state_.best;
+    next.options_json = state_.options_json;
+    restore(*saved);
+    state_ = std::move(next);
+    step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
+    if (progress) {
+      progress->note(fmt::format("{}; going back to step {}, with {:g} of the learning rate", diverged,
+                                 state_.step, std::ldexp(1.0, -state_.rollbacks)));
+    }
+    open_progress(progress);
+    save(progress);
   }
 
   void go_on_from(const std::string& checkpoint) {
@@ -212,52 +279,21 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
-  /// Returns whether it is the best so far.
-  bool report_dev_bleu(std::optional<Progress>& progress) {
-    const TextScore score = score_text(context_, translator_, texts_.dev);
-    bleu_step_ = state_.step;
-    bleu_ = score.bleu.score;
-    if (progress) {
-      progress->bleu(score.bleu.score);
-      progress->note(fmt::format("  external eval step {}: dev {}", state_.step, to_string(score.bleu)));
-      const std::size_t sample = static_cast<std::size_t>(state_.step) % texts_.dev.size();
-      progress->note(fmt::format("    src: {}\n    ref: {}\n    nmt: {}", texts_.dev.source[sample],
-                                 texts_.dev.target[sample], score.translations[sample]));
-    }
-    if (score.bleu.score <= state_.best_bleu) return false;
-    state_.best_bleu = score.bleu.score;
-    return true;
-  }
-
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
+    scorer_.keep_best(state_);
     state_.sampler = step_.sampler_state();
     state_.reducer = step_.gradients().state();
-    const auto bleu = bleu_step_ == state_.step ? std::optional(bleu_) : std::nullopt;
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
-                               bleu, step_.residuals());
+                               step_.residuals());
     if (!progress) return;
     progress->note(fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved",
-                               path.string(),
-                               bleu && *bleu == state_.best_bleu ? ", the best dev BLEU so far" : ""));
+                               path.string(), scorer_.praise(state_)));
   }
 
   void finish(std::optional<Progress>& progress) {
-    if (dev_ && bleu_step_ != state_.step && report_dev_bleu(progress)) save(progress);
-    if (texts_.test.size() > 0) {
-      const Clock::time_point begin = Clock::now();
-      const TextScore score = score_text(context_, translator_, texts_.test);
-      if (progress) {
-        progress->note(
-            fmt::format("test {} in {}", to_string(score.bleu), duration_text(seconds_since(begin))));
-        progress->note(
-            fmt::format("test exact matches {:.1f}% of {}", 100 * score.exact, texts_.test.size()));
-        for (std::size_t i = 0; i < std::min<std::size_t>(5, texts_.test.size()); ++i) {
-          progress->note(fmt::format("  src: {}\n  ref: {}\n  nmt: {}", texts_.test.source[i],
-                                     texts_.test.target[i], score.translations[i]));
-        }
-      }
-    }
+    if (dev_ && scorer_.scored_step() != state_.step && scorer_.score_dev(state_, progress)) save(progress);
+    scorer_.score_test(progress);
     const double peak = peak_memory(context_);
     if (progress) progress->note(fmt::format("peak memory {:.0f} MB a rank", peak / 1e6));
   }
@@ -273,54 +309,16 @@ class Trainer {
   Model model_;
   Optimizer optimizer_;
   TrainingStep step_;
-  Translator translator_;
+  Scorer scorer_;
   RunState state_;
-  ddl::Checkpoint* checkpoint_;             // null without --out_dir
-  std::optional<std::uint64_t> bleu_step_;  // of the newest dev BLEU
-  double bleu_ = 0;
+  ddl::Checkpoint* checkpoint_;  // null without --out_dir
 };
 
 ddl::CheckpointOptions checkpoint_options(const Options& options) {
   return {.keep = static_cast<std::size_t>(options.num_keep_ckpts),
-          .keep_best = 1,
           .sharded = options.sharded_checkpoints,
           .background = options.background_checkpoints,
           .handle_signals = true};
-}
-
-void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
-  if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
-  const std::string text =
-      options.builtin_corpus > 0
-          ? fmt::format("--builtin_corpus={}", options.builtin_corpus)
-          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, options.src, options.tgt);
-  throw ddl::Error(
-      ddl::ErrorCode::invalid_argument,
-      fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "
-                  "needs at least one: give more text, or start fewer ranks with mpirun -np",
-                  text, dataset.size(), context.size(), dataset.dropped()));
-}
-
-/// Ranks that read different files would train on different data without noticing.
-void check_same_data(ddl::Context& context, const Dataset& dataset) {
-  ddl::Fnv hash;
-  for (std::size_t i = 0; i < dataset.size(); ++i) {
-    for (const auto side : {dataset.source(i), dataset.target(i)}) {
-      for (const std::int32_t id : side) hash.add(static_cast<std::uint32_t>(id));
-      hash.add(0xffffffff);
-    }
-  }
-  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash.value());
-  const std::string roots = context.broadcast_string(mine);
-  context.on_all_ranks("compare the training data", [&] {
-    if (mine != roots) {
-      throw ddl::Error(
-          ddl::ErrorCode::mismatch,
-          fmt::format("this rank read other training data ({}) than rank 0 ({}); every host needs the "
-                      "same files",
-                      mine, roots));
-    }
-  });
 }
 
 }  // namespace
@@ -361,17 +359,29 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
 }
 
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
-  const Options& options = parsed.options;
-  const std::unique_ptr<Backend> backend = make_backend(context, options);
-  std::optional<ddl::Checkpoint> checkpoint;
-  if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
-  const std::optional<SavedRun> saved = checkpoint ? newest_run(context, *checkpoint) : std::nullopt;
+  const std::unique_ptr<Backend> backend = make_backend(context, parsed.options);
+  std::optional<SavedRun> saved;
+  if (!parsed.options.out_dir.empty()) {
+    ddl::Checkpoint checkpoints(context, parsed.options.out_dir);
+    saved = newest_run(context, checkpoints);
+  }
+  Options options = parsed.options;
+  context.on_all_ranks("check the options", [&] {
+    if (saved) options = options_of_run(*saved, parsed);
+    validate(options);
+  });
+  const std::string without_effect = flags_without_effect(options, parsed);
+  if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
   if (saved) {
-    context.on_all_ranks("compare with the checkpoint", [&] {
-      check_same_model(options_from_json(saved->state().options_json), options, saved->path());
-      check_same_vocabularies(saved->vocabularies(), options, saved->path());
+    context.root_only("print what differs from the checkpoint", [&] {
+      for (const std::string& change :
+           changes_from_saved(options_from_json(saved->state().options_json), options, parsed)) {
+        fmt::print(out, "{}\n", change);
+      }
     });
   }
+  std::optional<ddl::Checkpoint> checkpoint;
+  if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
   Texts texts = load_texts(context, options);
   VocabularyPair vocabularies =
       saved ? saved->vocabularies() : make_vocabularies(context, options, texts.train);
