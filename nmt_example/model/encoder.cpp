@@ -2,83 +2,118 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace nmt {
 namespace {
 
-std::string table_name(const ParameterSet& parameters) {
-  return parameters.layout().contains("embedding/shared") ? "embedding/shared" : "embedding/encoder";
-}
+/// Layers that each read the output of the one below.
+struct Stack {
+  std::vector<RnnLayer> layers;
 
-}  // namespace
-
-Encoder::Encoder(const ParameterSet& parameters, const ModelShape& shape)
-    : table_index_(parameters.layout().index_of(table_name(parameters))),
-      table_(parameters.value(table_index_)),
-      d_table_(parameters.gradient(table_index_)) {
-  const int stack_count = shape.bidirectional ? 2 : 1;
-  for (int s = 0; s < stack_count; ++s) {
-    auto& stack = stacks_.emplace_back();
-    for (int l = 0; l < shape.encoder_layers / stack_count; ++l) {
-      const char* direction = stack_count == 1 ? "" : s == 0 ? "fw/" : "bw/";
-      stack.emplace_back(parameters, fmt::format("encoder/{}lstm_{}", direction, l), s == 1,
-                         shape.forget_bias, encoder_dropout_site(s, l));
+  Stack(ParameterLayout& layout, const ModelShape& shape, const std::string& name, int number, int count) {
+    for (int l = 0; l < count; ++l) {
+      const std::int64_t inputs = l == 0 ? shape.embedding : shape.units;
+      layers.emplace_back(make_cell(layout, fmt::format("{}_{}", name, l), inputs, shape),
+                          RnnLayerSettings{{inputs}, number == 1, false, encoder_dropout_site(number, l)});
     }
   }
-  d_h_.resize(static_cast<std::size_t>(layers()));
-  d_c_.resize(static_cast<std::size_t>(layers()));
-}
-
-const LstmLayer& Encoder::layer_at(int index) const {
-  const auto stacks = static_cast<int>(stacks_.size());
-  return stacks_[static_cast<std::size_t>(index % stacks)][static_cast<std::size_t>(index / stacks)];
-}
-
-void Encoder::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training) {
-  const std::int64_t units = stacks_[0][0].units();
-  const std::int64_t rows = sentences * steps;
-  embedded_ = arena.take(rows, units);
-  memory_ = arena.take(rows, units * static_cast<std::int64_t>(stacks_.size()));
-  for (std::size_t s = 0; s < stacks_.size(); ++s) {
-    for (std::size_t l = 0; l < stacks_[s].size(); ++l) {
-      const bool top = l + 1 == stacks_[s].size();
-      stacks_[s][l].plan(
-          arena, sentences, steps,
-          top ? memory_.col_range(static_cast<std::int64_t>(s) * units, units) : arena.take(rows, units));
+  void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training, const Tensor& output) {
+    for (RnnLayer& layer : layers) {
+      const bool top = &layer == &layers.back();
+      layer.plan(arena, sentences, steps, 1, training,
+                 top ? output : arena.take(steps * sentences, layer.units()));
     }
   }
-  if (!training) return;
-  d_memory_ = arena.take(rows, memory_.cols);
-  d_embedded_ = arena.take(rows, units);
-  d_input_ = arena.take(rows, units);
-  d_between_ = arena.take(rows, units);
-  for (auto* states : {&d_h_, &d_c_}) {
-    for (Tensor& state : *states) state = arena.take(sentences, units);
-  }
-}
-
-void Encoder::forward(const StepContext& step, const Indices& ids, const Indices& lengths) {
-  step.backend.embedding_forward(table_, ids, embedded_);
-  for (auto& stack : stacks_) {
-    Tensor input = embedded_;
-    for (LstmLayer& layer : stack) {
-      layer.forward(step, input, lengths);
+  void forward(const StepContext& step, Tensor input, const Indices& lengths) {
+    for (RnnLayer& layer : layers) {
+      layer.forward(step, std::array{input}, lengths, {});
       input = layer.output();
     }
   }
-}
+};
 
-void Encoder::backward_layer(const StepContext& step, const Indices& lengths, std::size_t stack,
-                             std::size_t layer) {
-  const bool top = layer + 1 == stacks_[stack].size();
-  const bool bottom = layer == 0;
-  const bool first = stack + 1 == stacks_.size();  // backward goes through the last stack first
-  const std::size_t state = layer * stacks_.size() + stack;
-  const std::int64_t units = embedded_.cols;
-  const Tensor d_output =
-      top ? d_memory_.col_range(static_cast<std::int64_t>(stack) * units, units) : d_between_;
-  const Tensor d_input = !bottom ? d_between_ : first ? d_embedded_ : d_input_;
-  stacks_[stack][layer].backward(step, lengths, d_output, d_h_[state], d_c_[state], d_input);
-  if (bottom && !first) step.backend.add(d_input_, d_embedded_);
+/// Stacks that read the words independently, one of them backwards, and whose tops are concatenated; or one
+/// stack. tensorflow/nmt's `uni` and `bi`.
+class StackedEncoder final : public Encoder {
+ public:
+  StackedEncoder(ParameterLayout& layout, const ModelShape& shape)
+      : embedding_(layout, shape, "encoder", shape.source_vocabulary),
+        embedded_columns_(shape.embedding),
+        units_(shape.units) {
+    if (shape.bidirectional) {
+      for (const int s : {0, 1}) {
+        stacks_.emplace_back(layout, shape, s == 0 ? "encoder/fw/lstm" : "encoder/bw/lstm", s,
+                             shape.encoder_layers / 2);
+      }
+    } else {
+      stacks_.emplace_back(layout, shape, "encoder/lstm", 0, shape.encoder_layers);
+    }
+  }
+
+  void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training) override {
+    const std::int64_t rows = sentences * steps;
+    embedded_ = arena.take(rows, embedded_columns_);
+    result_.memory = arena.take(rows, depth());
+    for (std::size_t s = 0; s < stacks_.size(); ++s) {
+      stacks_[s].plan(arena, sentences, steps, training, of_stack(result_.memory, s));
+    }
+    result_.states.clear();
+    for (std::size_t l = 0; l < stacks_.front().layers.size(); ++l) {
+      for (const Stack& stack : stacks_) result_.states.push_back(stack.layers[l].final_state());
+    }
+    if (!training) return;
+    result_.d_memory = arena.take(rows, depth());
+    d_embedded_ = arena.take(rows, embedded_columns_);
+    d_second_ = arena.take(rows, embedded_columns_);
+    d_between_ = arena.take(rows, units_);
+    result_.d_states = result_.states;
+    for (RnnState& state : result_.d_states) {
+      for (Tensor* tensor : {&state.h, &state.c}) {
+        if (!tensor->empty()) *tensor = arena.take(sentences, units_);
+      }
+    }
+  }
+
+  void forward(const StepContext& step, const Indices& ids, const Indices& lengths) override {
+    result_.lengths = lengths;
+    embedding_.forward(step, ids, embedded_);
+    for (Stack& stack : stacks_) stack.forward(step, embedded_, lengths);
+  }
+
+  void backward(const StepContext& step, const Indices& ids) override {
+    for (std::size_t s = stacks_.size(); s-- > 0;) {
+      const bool first = s + 1 == stacks_.size();
+      Tensor d_output = of_stack(result_.d_memory, s);
+      for (std::size_t l = stacks_[s].layers.size(); l-- > 0;) {
+        const Tensor d_input = l > 0 ? d_between_ : first ? d_embedded_ : d_second_;
+        stacks_[s].layers[l].backward(step, d_output, result_.d_states[l * stacks_.size() + s], d_input);
+        d_output = d_input;
+      }
+      if (!first) step.backend.add(d_second_, d_embedded_);
+    }
+    embedding_.backward(step, d_embedded_, ids);
+  }
+
+  [[nodiscard]] std::int64_t depth() const override {
+    return units_ * static_cast<std::int64_t>(stacks_.size());
+  }
+
+ private:
+  [[nodiscard]] Tensor of_stack(const Tensor& memory, std::size_t s) const {
+    return memory.col_range(static_cast<std::int64_t>(s) * units_, units_);
+  }
+
+  Embedding embedding_;
+  std::int64_t embedded_columns_, units_;
+  std::vector<Stack> stacks_;
+  Tensor embedded_, d_embedded_, d_second_, d_between_;
+};
+
+}  // namespace
+
+std::unique_ptr<Encoder> make_encoder(ParameterLayout& layout, const ModelShape& shape) {
+  return std::make_unique<StackedEncoder>(layout, shape);
 }
 
 }  // namespace nmt

@@ -11,7 +11,7 @@ namespace nmt {
 /// forward, three times that with the gradient.
 class OutputProjection {
  public:
-  explicit OutputProjection(const ParameterSet& parameters);
+  OutputProjection(ParameterLayout& layout, std::int64_t inputs, std::int64_t vocabulary);
 
   /// Takes working memory for up to `rows` target words.
   void plan(Arena& arena, std::int64_t rows, bool training);
@@ -22,14 +22,13 @@ class OutputProjection {
   /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
 
-  [[nodiscard]] std::size_t kernel_index() const noexcept { return kernel_index_; }
-  [[nodiscard]] std::int64_t vocabulary() const noexcept { return kernel_.cols; }
+  [[nodiscard]] std::int64_t vocabulary() const noexcept { return vocabulary_; }
 
  private:
   [[nodiscard]] std::int64_t rows_at_a_time() const noexcept;
 
-  std::size_t kernel_index_;
-  Tensor kernel_, d_kernel_;
+  std::int64_t inputs_, vocabulary_;
+  std::size_t kernel_;
   Tensor compact_, d_compact_, logits_;
 };
 

@@ -329,7 +329,7 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   ModelShape shape;
   shape.source_vocabulary = static_cast<std::int64_t>(source_vocabulary);
   shape.target_vocabulary = static_cast<std::int64_t>(target_vocabulary);
-  shape.units = options.num_units;
+  shape.embedding = shape.units = shape.attention_units = options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
   shape.bidirectional = options.encoder_type == "bi";

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "ddl/error.hpp"
-#include "nmt_example/model/decoders.hpp"
 #include "nmt_example/model_test_support.hpp"
 
 namespace nmt::test {
@@ -258,9 +257,8 @@ TEST(Initialization, IsUniformAsAskedAndTheSameOnEveryBackend) {
       const ParameterSpec& spec = a.layout().parameters[i];
       SCOPED_TRACE(spec.name);
       const Values x = memory_a.read(a.value(i));
-      if (spec.initializer != Initializer::weights) {
-        const double constant = spec.initializer == Initializer::one ? 1 : 0;
-        EXPECT_TRUE(close(x, Values(x.rows, x.cols, constant), 0));
+      if (spec.constant) {
+        EXPECT_TRUE(close(x, Values(x.rows, x.cols, *spec.constant), 0));
         continue;
       }
       const double fans = static_cast<double>(spec.rows + spec.cols);

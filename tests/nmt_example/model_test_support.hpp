@@ -65,7 +65,7 @@ inline ModelShape shape_of(std::int64_t units, bool bidirectional, int encoder_l
   ModelShape shape;
   shape.source_vocabulary = 11;
   shape.target_vocabulary = 9;
-  shape.units = units;
+  shape.embedding = shape.units = shape.attention_units = units;
   shape.bidirectional = bidirectional;
   shape.encoder_layers = encoder_layers;
   shape.decoder_layers = decoder_layers;
