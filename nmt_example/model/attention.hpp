@@ -6,8 +6,11 @@
 
 namespace nmt {
 
-/// Weights over the source's positions for a query, and with them the mean of the memory: the context.
-/// In training a row of a step is a sentence; in a search, a hypothesis.
+/// Weights over the source's positions for a query, and with them the mean of the memory: the context. In
+/// training a row of a step is a sentence; in a search, a hypothesis. Scores of a query q and a key k =
+/// memory W:
+/// - luong: q . k; scaled_luong: g (q . k);
+/// - bahdanau: v . tanh(q V + k); normed_bahdanau: g v/|v| . tanh(q V + k + b).
 class Attention {
  public:
   /// `depth`: of the memory.
@@ -23,8 +26,8 @@ class Attention {
   void step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
             const Tensor& context);
   /// Adds to d_query.
-  void step_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_context,
-                     const Tensor& d_query);
+  void step_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
+                     const Tensor& d_context, const Tensor& d_query);
   /// The rest of the backward pass, for all steps at once. Sets the source's d_memory.
   void finish(const StepContext& step, const Encoded& source, const Tensor& queries,
               const Tensor& d_contexts);
@@ -35,19 +38,24 @@ class Attention {
  private:
   [[nodiscard]] std::int64_t rows() const { return shape_.sentences * shape_.queries_per_sentence; }
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return x.row_range(t * rows(), rows()); }
-  [[nodiscard]] Tensor scale(const StepContext& step) const {
-    return scale_ ? step.value(*scale_) : Tensor();
+  [[nodiscard]] bool additive() const noexcept {
+    return kind_ == AttentionKind::bahdanau || kind_ == AttentionKind::normed_bahdanau;
   }
+  [[nodiscard]] bool normed() const noexcept { return kind_ == AttentionKind::normed_bahdanau; }
+  [[nodiscard]] AttentionScore score(const StepContext& step) const;
 
   AttentionKind kind_;
   std::int64_t units_;
   std::size_t memory_kernel_;
+  std::size_t query_kernel_ = 0, v_ = 0, b_ = 0, g_ = 0;  // of additive scores; b and g of normed ones
   std::optional<std::size_t> scale_;
 
   AttentionShape shape_;
-  Tensor keys_;     // [source steps * sentences, units]
-  Tensor weights_;  // [steps * rows, source steps]
-  Tensor d_keys_, d_scores_, d_query_;
+  Tensor keys_;       // [source steps * sentences, units]
+  Tensor weights_;    // [steps * rows, source steps]
+  Tensor queries_;    // [steps * rows, units], after the query's kernel
+  Tensor direction_;  // [1, units]: g v/|v|
+  Tensor d_keys_, d_scores_, d_query_, d_queries_, d_direction_;
 };
 
 }  // namespace nmt

@@ -2,28 +2,42 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+#include <span>
+
 namespace nmt {
 
 Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
     : embedded_columns_(shape.embedding),
       units_(shape.units),
       depth_(depth),
-      output_columns_(shape.has_attention() && shape.output_attention ? shape.attention_units : shape.units),
-      output_attention_(shape.output_attention),
+      output_columns_(shape.all_attend() && shape.output_attention ? shape.attention_units : shape.units),
+      all_attend_(shape.all_attend()),
+      new_context_(shape.architecture == AttentionArchitecture::gnmt_v2),
+      output_attention_(all_attend_ && shape.output_attention),
       passes_state_(shape.passes_state()),
+      residual_(shape.residual),
       attention_(shape.has_attention() ? std::optional<Attention>(std::in_place, layout, shape, depth)
                                        : std::nullopt),
-      embedding_(layout, shape, "decoder", shape.target_vocabulary) {
+      embedding_(layout, shape, "decoder", shape.target_vocabulary),
+      attending_(!attention_   ? 0
+                 : all_attend_ ? static_cast<std::size_t>(shape.decoder_layers)
+                               : 1) {
   for (int l = 0; l < shape.decoder_layers; ++l) {
     std::vector<std::int64_t> inputs = {l == 0 ? shape.embedding : shape.units};
-    if (l == 0 && attention_) inputs.push_back(shape.attention_units);
-    std::int64_t columns = 0;
-    for (const std::int64_t part : inputs) columns += part;
-    layers_.emplace_back(make_cell(layout, fmt::format("decoder/lstm_{}", l), columns, shape),
-                         RnnLayerSettings{inputs, false, false, decoder_dropout_site(l)});
+    if (l == 0 && all_attend_) {
+      inputs.push_back(shape.attention_units);
+    } else if (attention_ && !all_attend_) {
+      inputs.push_back(depth);
+    }
+    const std::int64_t columns = std::accumulate(inputs.begin(), inputs.end(), std::int64_t{0});
+    layers_.emplace_back(
+        make_cell(layout, fmt::format("decoder/{}_{}", to_string(shape.unit), l), columns, shape),
+        RnnLayerSettings{inputs, false, l >= shape.decoder_layers - shape.decoder_residual_layers(),
+                         decoder_dropout_site(l)});
   }
-  if (!attention_) return;
-  attending_ = layers_.size();
+  if (!all_attend_) return;
   output_kernel_ = layout.declare("attention/output_kernel", shape.units + depth, shape.attention_units);
 }
 
@@ -38,13 +52,13 @@ void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_
   embedded_ = arena.take(steps * rows_, embedded_columns_);
   if (attention_) {
     attention_->plan(arena, shape, steps, training);
-    joined_ = arena.take(steps * rows_, units_ + depth_);
     fed_ = arena.take((steps + 1) * rows_, layers_.front().inputs(1));
+    if (all_attend_) joined_ = arena.take(steps * rows_, units_ + depth_);
   }
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    const bool queries = l + 1 == attending_;
-    const std::size_t ahead = searches ? 0 : l == 0 || l >= attending_ ? 1 : 0;
-    layers_[l].plan(arena, rows_, steps, ahead, training, queries ? query_part(joined_) : Tensor());
+    const std::size_t known = l >= attending_ ? layers_[l].parts() : l == 0 ? 1 : 0;
+    layers_[l].plan(arena, rows_, steps, searches ? 0 : known, training,
+                    all_attend_ && l + 1 == attending_ ? query_part(joined_) : Tensor());
   }
 }
 
@@ -54,16 +68,24 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
   if (!training) return;
   const std::int64_t rows = target_steps * sentences;
   d_output_ = arena.take(rows, output_columns_);
-  d_embedded_ =
-      embedded_columns_ == output_columns_ && !attention_ ? d_output_ : arena.take(rows, embedded_columns_);
-  if (!attention_) return;
-  d_joined_ = arena.take(rows, units_ + depth_);
+  if (!attention_) {
+    // A layer that is not residual may replace the gradient of its output.
+    d_inputs_ = {d_output_, d_output_};
+    if (residual_) d_inputs_[(layers_.size() - 1) % 2] = arena.take(rows, units_);
+    d_embedded_ = embedded_columns_ == units_ ? d_output_ : arena.take(rows, embedded_columns_);
+    return;
+  }
+  d_embedded_ = arena.take(rows, embedded_columns_);
   d_fed_ = output_attention_ ? d_output_ : arena.take(rows, fed_.cols);
+  if (all_attend_) d_joined_ = arena.take(rows, units_ + depth_);
+  for (std::size_t l = attending_; l < std::min(attending_ + 2, layers_.size()); ++l) {
+    d_inputs_[l % 2] = arena.take(rows, units_ + depth_);
+  }
 }
 
 Tensor Decoder::output() const {
-  if (!attention_) return layers_.back().output();
-  return output_attention_ ? fed_.row_range(rows_, steps_ * rows_) : query_part(joined_);
+  if (output_attention_) return fed_.row_range(rows_, steps_ * rows_);
+  return layers_.back().output();
 }
 
 /// Step t of the attending layers.
@@ -71,13 +93,17 @@ void Decoder::attend(const StepContext& step, const Encoded& source, std::int64_
   layers_[0].put(step, 1, t, slot(fed_, t));
   layers_[0].advance(step, t);
   for (std::size_t l = 1; l < attending_; ++l) {
-    layers_[l].put(step, 0, t, layers_[l - 1].output(t));
-    layers_[l].advance(step, t);
+    const Tensor below = layers_[l - 1].output(t);
+    layers_[l].put(step, 0, t, below);
+    layers_[l].advance(step, t, below);
   }
-  const Tensor joined = slot(joined_, t);
-  attention_->step(step, source, t, query_part(joined), context_part(joined));
-  step.backend.gemm(Transpose::no, Transpose::no, joined, step.value(output_kernel_), false,
-                    slot(fed_, t + 1));
+  const Tensor query = layers_[attending_ - 1].output(t), after = slot(fed_, t + 1);
+  if (!all_attend_) {
+    attention_->step(step, source, t, query, after);
+    return;
+  }
+  attention_->step(step, source, t, query, context_part(slot(joined_, t)));
+  step.backend.gemm(Transpose::no, Transpose::no, slot(joined_, t), step.value(output_kernel_), false, after);
 }
 
 void Decoder::forward(const StepContext& step, const Encoded& source, const Indices& ids) {
@@ -91,39 +117,62 @@ void Decoder::forward(const StepContext& step, const Encoded& source, const Indi
   }
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
     const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output();
-    layers_[l].forward(step, std::array{below}, {}, initial_state(source, l));
+    const std::array inputs{below, attention_ ? contexts_above() : Tensor()};
+    layers_[l].forward(step, std::span(inputs).first(layers_[l].parts()), {}, initial_state(source, l));
   }
 }
 
-/// Backward pass of `attend`.
-void Decoder::attend_backward(const StepContext& step, const Encoded& source, std::int64_t t) {
+/// Backward pass of `attend`. `d_query`: the gradients of the queries from above, to which it adds.
+void Decoder::attend_backward(const StepContext& step, const Encoded& source, std::int64_t t,
+                              const Tensor& d_query) {
   Backend& backend = step.backend;
-  const Tensor d_fed = slot(d_fed_, t), d_joined = slot(d_joined_, t);
-  if (t + 1 < steps_) backend.add(layers_[0].d_input(step, 1, t + 1), d_fed);
-  backend.gemm(Transpose::no, Transpose::yes, d_fed, step.value(output_kernel_), false, d_joined);
-  Tensor d_above = query_part(d_joined);
-  attention_->step_backward(step, source, t, context_part(d_joined), d_above);
-  if (!output_attention_) backend.add(slot(d_output_, t), d_above);
+  const Tensor d_after = slot(d_fed_, t);
+  if (t + 1 < steps_) backend.add(layers_[0].d_input(step, 1, t + 1), d_after);
+  Tensor d_above = slot(d_query, t), d_context = d_after;
+  if (all_attend_) {
+    const Tensor d_joined = slot(d_joined_, t);
+    backend.gemm(Transpose::no, Transpose::yes, d_after, step.value(output_kernel_), false, d_joined);
+    d_context = context_part(d_joined);
+  }
+  attention_->step_backward(step, source, t, layers_[attending_ - 1].output(t), d_context, d_above);
+  if (all_attend_ && !output_attention_) backend.add(slot(d_output_, t), d_above);
   for (std::size_t l = attending_; l-- > 0;) {
     layers_[l].retreat(step, t, d_above);
-    if (l > 0) d_above = layers_[l].d_input(step, 0, t);
+    if (l == 0) break;
+    const Tensor d_below = layers_[l].d_input(step, 0, t);
+    if (layers_[l].residual()) backend.add(d_above, d_below);
+    d_above = d_below;
   }
+}
+
+/// Backward pass of the layers that run over whole sequences. Returns the gradient of the output below them.
+Tensor Decoder::backward_above(const StepContext& step) {
+  Backend& backend = step.backend;
+  if (attention_ && !output_attention_) backend.zero(d_fed_);
+  Tensor d_above = d_output_;
+  for (std::size_t l = layers_.size(); l-- > attending_;) {
+    const Tensor d_inputs = l == 0 ? d_embedded_ : d_inputs_[l % 2];
+    layers_[l].backward(step, d_above, {}, d_inputs);
+    d_above = l == 0 ? d_inputs : query_part(d_inputs);
+    if (!attention_) continue;
+    // The last steps' old contexts have no step after them, and the first one's is a constant.
+    const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
+    backend.add(context_part(d_inputs).row_range(steps_ * rows_ - rows, rows), d_fed_.row_range(0, rows));
+  }
+  return d_above;
 }
 
 void Decoder::backward(const StepContext& step, const Encoded& source, const Indices& ids) {
   Backend& backend = step.backend;
-  Tensor d_above = d_output_;
-  for (std::size_t l = layers_.size(); l-- > attending_;) {
-    const Tensor d_input = l == 0 ? d_embedded_ : d_above;
-    layers_[l].backward(step, d_above, {}, d_input);
-    d_above = d_input;
-  }
+  const Tensor d_below = backward_above(step);
   if (attention_) {
-    if (!output_attention_) backend.zero(d_fed_);
+    const Tensor d_query = all_attend_ ? query_part(d_joined_) : d_below;
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
-    for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t);
-    backend.gemm(Transpose::yes, Transpose::no, joined_, d_fed_, true, step.gradient(output_kernel_));
-    step.added_gradient(output_kernel_);
+    for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
+    if (all_attend_) {
+      backend.gemm(Transpose::yes, Transpose::no, joined_, d_fed_, true, step.gradient(output_kernel_));
+      step.added_gradient(output_kernel_);
+    }
     for (std::size_t l = attending_; l-- > 0;) {
       layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
     }
@@ -131,7 +180,10 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
     backend.zero(source.d_memory);
   }
   embedding_.backward(step, d_embedded_, ids);
-  if (attention_) attention_->finish(step, source, query_part(joined_), context_part(d_joined_));
+  if (attention_) {
+    attention_->finish(step, source, layers_[attending_ - 1].output(),
+                       all_attend_ ? context_part(d_joined_) : d_fed_);
+  }
   for (std::size_t l = 0; l < source.d_states.size(); ++l) {
     const RnnState to = source.d_states[l];
     const RnnState from = passes_state_ ? layers_[l].d_initial_state() : RnnState();
@@ -163,8 +215,10 @@ void Decoder::search_step(const StepContext& step, const Encoded& source, const 
   layers_[0].put(step, 0, 0, embedded_);
   if (attention_) attend(step, source, 0);
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
-    if (l > 0) layers_[l].put(step, 0, 0, layers_[l - 1].output(0));
-    layers_[l].advance(step, 0);
+    const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output(0);
+    if (l > 0) layers_[l].put(step, 0, 0, below);
+    if (attention_) layers_[l].put(step, 1, 0, contexts_above());
+    layers_[l].advance(step, 0, below);
   }
 }
 

@@ -10,11 +10,15 @@ namespace nmt {
 
 constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_cast<std::uint32_t>(layer); }
 
-/// The target side, up to the vectors that the output projection reads. With attention, the layers up to the
-/// one that attends advance together, step by step, because what a step attends to is a part of the next
-/// step's input (tensorflow/nmt's `standard`: all layers attend, the top one queries; the attention vector =
-/// [top output; context] W, no bias, no tanh). Layers above, and all layers without attention, run over whole
-/// sequences in training.
+/// The target side, up to the vectors that the output projection reads. tensorflow/nmt's architectures:
+/// - without attention, each layer reads the one below;
+/// - `standard`: all layers attend: the top one's output is the query, the attention vector = [top output;
+///   context] W (no bias, no tanh) is a part of the lowest one's next input, and, with output_attention, the
+///   output;
+/// - `gnmt` and `gnmt_v2`: the lowest layer attends: its output is the query, and the context a part of its
+///   next input and of the inputs of all layers above: that of the step before (gnmt), or of the same
+///   (gnmt_v2).
+/// Layers that attend advance together, step by step; in training, the others run over whole sequences.
 class Decoder {
  public:
   /// `depth`: of the encoder's memory.
@@ -49,7 +53,8 @@ class Decoder {
   void plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool searches,
                    bool training);
   void attend(const StepContext& step, const Encoded& source, std::int64_t t);
-  void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t);
+  void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_query);
+  Tensor backward_above(const StepContext& step);
   [[nodiscard]] RnnState initial_state(const Encoded& source, std::size_t layer) const {
     return passes_state_ ? source.states[layer] : RnnState();
   }
@@ -59,19 +64,26 @@ class Decoder {
     return joined.col_range(units_, joined.cols - units_);
   }
 
+  /// What layers above an attending one read of the source in all steps.
+  [[nodiscard]] Tensor contexts_above() const {
+    return fed_.row_range(new_context_ ? rows_ : 0, steps_ * rows_);
+  }
+
   std::int64_t embedded_columns_, units_, depth_, output_columns_;
-  bool output_attention_, passes_state_;
+  bool all_attend_, new_context_, output_attention_, passes_state_, residual_;
   std::optional<Attention> attention_;
   Embedding embedding_;
+  std::size_t attending_;  // layers that advance together
   std::vector<RnnLayer> layers_;
-  std::size_t attending_ = 0;  // layers that advance together
   std::size_t output_kernel_ = 0;
 
   std::int64_t rows_ = 0, steps_ = 0;  // rows of a step
   Tensor embedded_;                    // [steps * rows, embedding]
-  Tensor joined_;                      // [steps * rows, units + depth]: query and context
-  Tensor fed_;                         // [(steps + 1) * rows, ...]: attention vectors before and after steps
-  Tensor d_embedded_, d_joined_, d_fed_, d_output_;
+  Tensor fed_;     // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
+  Tensor joined_;  // [steps * rows, units + depth]: query and context, if all layers attend
+  Tensor d_embedded_, d_output_, d_joined_;
+  Tensor d_fed_;                    // [steps * rows, ...]: of those after steps
+  std::array<Tensor, 2> d_inputs_;  // of layers above attending ones, or without attention
 };
 
 }  // namespace nmt

@@ -11,11 +11,17 @@ namespace {
 struct Stack {
   std::vector<RnnLayer> layers;
 
-  Stack(ParameterLayout& layout, const ModelShape& shape, const std::string& name, int number, int count) {
+  /// `number`: 1 reads backwards. The layers are named and counted from `first`; of them, the upper
+  /// `residual` are residual.
+  Stack(ParameterLayout& layout, const ModelShape& shape, const std::string& name, int number, int first,
+        int count, std::int64_t inputs, int residual) {
     for (int l = 0; l < count; ++l) {
-      const std::int64_t inputs = l == 0 ? shape.embedding : shape.units;
-      layers.emplace_back(make_cell(layout, fmt::format("{}_{}", name, l), inputs, shape),
-                          RnnLayerSettings{{inputs}, number == 1, false, encoder_dropout_site(number, l)});
+      const std::int64_t columns = l == 0 ? inputs : shape.units;
+      layers.emplace_back(
+          make_cell(layout, fmt::format("encoder/{}{}_{}", name, to_string(shape.unit), first + l), columns,
+                    shape),
+          RnnLayerSettings{
+              {columns}, number == 1, l >= count - residual, encoder_dropout_site(number, first + l)});
     }
   }
   void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training, const Tensor& output) {
@@ -33,21 +39,35 @@ struct Stack {
   }
 };
 
-/// Stacks that read the words independently, one of them backwards, and whose tops are concatenated; or one
-/// stack. tensorflow/nmt's `uni` and `bi`.
+/// One stack that reads the words; or two, independent of each other, one of them backwards, and whose tops
+/// are concatenated (tensorflow/nmt's `uni` and `bi`). With `gnmt` two such layers, and a stack that reads
+/// them.
 class StackedEncoder final : public Encoder {
  public:
   StackedEncoder(ParameterLayout& layout, const ModelShape& shape)
-      : embedding_(layout, shape, "encoder", shape.source_vocabulary),
+      : type_(shape.encoder),
+        readers_(shape.encoder == EncoderType::uni ? 1 : 2),
+        embedding_(layout, shape, "encoder", shape.source_vocabulary),
         embedded_columns_(shape.embedding),
-        units_(shape.units) {
-    if (shape.bidirectional) {
-      for (const int s : {0, 1}) {
-        stacks_.emplace_back(layout, shape, s == 0 ? "encoder/fw/lstm" : "encoder/bw/lstm", s,
-                             shape.encoder_layers / 2);
-      }
-    } else {
-      stacks_.emplace_back(layout, shape, "encoder/lstm", 0, shape.encoder_layers);
+        units_(shape.units),
+        residual_(shape.residual) {
+    const int residual = shape.encoder_residual_layers();
+    switch (type_) {
+      case EncoderType::uni:
+        stacks_.emplace_back(layout, shape, "", 0, 0, shape.encoder_layers, shape.embedding, residual);
+        break;
+      case EncoderType::bi:
+        for (const int s : {0, 1}) {
+          stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, shape.encoder_layers / 2,
+                               shape.embedding, residual / 2);
+        }
+        break;
+      case EncoderType::gnmt:
+        for (const int s : {0, 1}) {
+          stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, 1, shape.embedding, 0);
+        }
+        stacks_.emplace_back(layout, shape, "", 0, 1, shape.encoder_layers - 1, 2 * shape.units, residual);
+        break;
     }
   }
 
@@ -55,18 +75,22 @@ class StackedEncoder final : public Encoder {
     const std::int64_t rows = sentences * steps;
     embedded_ = arena.take(rows, embedded_columns_);
     result_.memory = arena.take(rows, depth());
+    joined_ = has_upper() ? arena.take(rows, 2 * units_) : result_.memory;
     for (std::size_t s = 0; s < stacks_.size(); ++s) {
-      stacks_[s].plan(arena, sentences, steps, training, of_stack(result_.memory, s));
+      stacks_[s].plan(arena, sentences, steps, training,
+                      s < readers_ ? of_reader(joined_, s) : result_.memory);
     }
     result_.states.clear();
-    for (std::size_t l = 0; l < stacks_.front().layers.size(); ++l) {
-      for (const Stack& stack : stacks_) result_.states.push_back(stack.layers[l].final_state());
+    for (std::size_t n = 0; state_layer(n) != nullptr; ++n) {
+      result_.states.push_back(state_layer(n)->final_state());
     }
     if (!training) return;
     result_.d_memory = arena.take(rows, depth());
+    d_joined_ = has_upper() ? arena.take(rows, 2 * units_) : result_.d_memory;
     d_embedded_ = arena.take(rows, embedded_columns_);
-    d_second_ = arena.take(rows, embedded_columns_);
-    d_between_ = arena.take(rows, units_);
+    if (readers_ == 2) d_second_ = arena.take(rows, embedded_columns_);
+    d_between_[0] = arena.take(rows, units_);
+    d_between_[1] = residual_ ? arena.take(rows, units_) : d_between_[0];
     result_.d_states = result_.states;
     for (RnnState& state : result_.d_states) {
       for (Tensor* tensor : {&state.h, &state.c}) {
@@ -78,36 +102,66 @@ class StackedEncoder final : public Encoder {
   void forward(const StepContext& step, const Indices& ids, const Indices& lengths) override {
     result_.lengths = lengths;
     embedding_.forward(step, ids, embedded_);
-    for (Stack& stack : stacks_) stack.forward(step, embedded_, lengths);
+    for (std::size_t s = 0; s < readers_; ++s) stacks_[s].forward(step, embedded_, lengths);
+    if (has_upper()) stacks_.back().forward(step, joined_, lengths);
   }
 
   void backward(const StepContext& step, const Indices& ids) override {
-    for (std::size_t s = stacks_.size(); s-- > 0;) {
-      const bool first = s + 1 == stacks_.size();
-      Tensor d_output = of_stack(result_.d_memory, s);
-      for (std::size_t l = stacks_[s].layers.size(); l-- > 0;) {
-        const Tensor d_input = l > 0 ? d_between_ : first ? d_embedded_ : d_second_;
-        stacks_[s].layers[l].backward(step, d_output, result_.d_states[l * stacks_.size() + s], d_input);
-        d_output = d_input;
-      }
+    if (has_upper()) backward(step, stacks_.back(), result_.d_memory, d_joined_);
+    for (std::size_t s = readers_; s-- > 0;) {
+      const bool first = s + 1 == readers_;
+      backward(step, stacks_[s], of_reader(d_joined_, s), first ? d_embedded_ : d_second_);
       if (!first) step.backend.add(d_second_, d_embedded_);
     }
     embedding_.backward(step, d_embedded_, ids);
   }
 
-  [[nodiscard]] std::int64_t depth() const override {
-    return units_ * static_cast<std::int64_t>(stacks_.size());
-  }
+  [[nodiscard]] std::int64_t depth() const override { return type_ == EncoderType::bi ? 2 * units_ : units_; }
 
  private:
-  [[nodiscard]] Tensor of_stack(const Tensor& memory, std::size_t s) const {
-    return memory.col_range(static_cast<std::int64_t>(s) * units_, units_);
+  [[nodiscard]] bool has_upper() const { return stacks_.size() > readers_; }
+  [[nodiscard]] Tensor of_reader(const Tensor& joined, std::size_t s) const {
+    return joined.col_range(static_cast<std::int64_t>(s) * units_, units_);
   }
 
+  /// The layer whose final state is the result's n-th: fw 0, bw 0, fw 1, bw 1, ...; with `gnmt` the one that
+  /// reads backwards, then the stack's.
+  [[nodiscard]] const RnnLayer* state_layer(std::size_t n) const {
+    const auto layer = [&](std::size_t stack, std::size_t l) {
+      return l < stacks_[stack].layers.size() ? &stacks_[stack].layers[l] : nullptr;
+    };
+    switch (type_) {
+      case EncoderType::uni:
+        return layer(0, n);
+      case EncoderType::bi:
+        return layer(n % 2, n / 2);
+      case EncoderType::gnmt:
+        return n == 0 ? layer(1, 0) : layer(2, n - 1);
+    }
+    return nullptr;
+  }
+
+  void backward(const StepContext& step, Stack& stack, Tensor d_output, const Tensor& d_input) {
+    for (std::size_t l = stack.layers.size(); l-- > 0;) {
+      RnnState d_final;
+      for (std::size_t n = 0; n < result_.d_states.size(); ++n) {
+        if (state_layer(n) == &stack.layers[l]) d_final = result_.d_states[n];
+      }
+      const Tensor d_below = l > 0 ? d_between_[l % 2] : d_input;
+      stack.layers[l].backward(step, d_output, d_final, d_below);
+      d_output = d_below;
+    }
+  }
+
+  EncoderType type_;
+  std::size_t readers_;  // stacks that read the words
   Embedding embedding_;
   std::int64_t embedded_columns_, units_;
-  std::vector<Stack> stacks_;
-  Tensor embedded_, d_embedded_, d_second_, d_between_;
+  bool residual_;
+  std::vector<Stack> stacks_;  // the readers, and with `gnmt` the one above
+  Tensor embedded_, joined_;   // joined: the readers' outputs
+  Tensor d_embedded_, d_second_, d_joined_;
+  std::array<Tensor, 2> d_between_;
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ struct Network {
   Network(ParameterLayout& layout, const ModelShape& shape)
       : encoder(make_encoder(layout, shape)),
         decoder(layout, shape, encoder->depth()),
-        projection(layout, decoder.output_columns(), shape.target_vocabulary) {
+        projection(layout, shape, decoder.output_columns()) {
     decoder.declare_last(layout);
   }
 

@@ -4,10 +4,17 @@
 
 namespace nmt {
 
-OutputProjection::OutputProjection(ParameterLayout& layout, std::int64_t inputs, std::int64_t vocabulary)
+OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& shape, std::int64_t inputs)
     : inputs_(inputs),
-      vocabulary_(vocabulary),
-      kernel_(layout.declare("projection/kernel", inputs, vocabulary)) {}
+      vocabulary_(shape.target_vocabulary),
+      tied_(shape.tie_output),
+      kernel_(tied_ ? layout.declare(embedding_name(shape, "decoder"), vocabulary_, inputs)
+                    : layout.declare("projection/kernel", inputs, vocabulary_)) {}
+
+void OutputProjection::multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const {
+  step.backend.gemm(Transpose::no, tied_ ? Transpose::yes : Transpose::no, input, step.value(kernel_), false,
+                    logits);
+}
 
 std::int64_t OutputProjection::rows_at_a_time() const noexcept {
   constexpr std::int64_t elements = std::int64_t{1} << 21;  // 8 MiB of logits fit into the last-level cache
@@ -24,7 +31,6 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
                             const Indices& targets, double label_smoothing, const Tensor& d_output,
                             const Tensor& sums) {
   Backend& backend = step.backend;
-  const Tensor kernel = step.value(kernel_);
   const bool gradient = d_output.data != nullptr;
   const Tensor compact = compact_.row_range(0, rows.size);
   backend.gather_rows(output, rows, compact);
@@ -32,11 +38,14 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     const std::int64_t count = std::min(logits_.rows, rows.size - begin);
     const Tensor input = compact.row_range(begin, count);
     const Tensor logits = logits_.row_range(0, count);
-    backend.gemm(Transpose::no, Transpose::no, input, kernel, false, logits);
+    multiply(step, input, logits);
     backend.softmax_cross_entropy(logits, targets.range(begin, count), label_smoothing, gradient, sums);
     if (!gradient) continue;
-    backend.gemm(Transpose::yes, Transpose::no, input, logits, true, step.gradient(kernel_));
-    backend.gemm(Transpose::no, Transpose::yes, logits, kernel, false, d_compact_.row_range(begin, count));
+    const Tensor d_kernel = step.gradient(kernel_);
+    tied_ ? backend.gemm(Transpose::yes, Transpose::no, logits, input, true, d_kernel)
+          : backend.gemm(Transpose::yes, Transpose::no, input, logits, true, d_kernel);
+    backend.gemm(Transpose::no, tied_ ? Transpose::no : Transpose::yes, logits, step.value(kernel_), false,
+                 d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
   step.added_gradient(kernel_);
@@ -46,7 +55,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
 
 void OutputProjection::log_probabilities(const StepContext& step, const Tensor& output,
                                          const Tensor& log_probs) {
-  step.backend.gemm(Transpose::no, Transpose::no, output, step.value(kernel_), false, log_probs);
+  multiply(step, output, log_probs);
   step.backend.log_softmax(log_probs);
 }
 

@@ -1,17 +1,18 @@
 #pragma once
 
 #include "nmt_example/model/arena.hpp"
-#include "nmt_example/model/parameters.hpp"
+#include "nmt_example/model/embedding.hpp"
 #include "nmt_example/model/step_context.hpp"
 
 namespace nmt {
 
-/// The output layer (dense, no bias), fused with softmax and cross-entropy: logits exist only for a few rows
-/// at a time, and padded target positions are skipped. Cost: 2 units * vocabulary operations per target word
-/// forward, three times that with the gradient.
+/// The output layer (dense, no bias; its kernel may be the transposed table of embedded words), fused with
+/// softmax and cross-entropy: logits exist only for a few rows at a time, and padded target positions are
+/// skipped. Cost: 2 units * vocabulary operations per target word forward, three times that with the
+/// gradient.
 class OutputProjection {
  public:
-  OutputProjection(ParameterLayout& layout, std::int64_t inputs, std::int64_t vocabulary);
+  OutputProjection(ParameterLayout& layout, const ModelShape& shape, std::int64_t inputs);
 
   /// Takes working memory for up to `rows` target words.
   void plan(Arena& arena, std::int64_t rows, bool training);
@@ -27,7 +28,11 @@ class OutputProjection {
  private:
   [[nodiscard]] std::int64_t rows_at_a_time() const noexcept;
 
+  /// logits = input * kernel
+  void multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const;
+
   std::int64_t inputs_, vocabulary_;
+  bool tied_;
   std::size_t kernel_;
   Tensor compact_, d_compact_, logits_;
 };

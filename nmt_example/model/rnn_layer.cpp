@@ -87,7 +87,7 @@ void RnnLayer::put(const StepContext& step, std::size_t part, std::int64_t t, co
             dropout_site_, t, parts_[part].dropout_column);
 }
 
-void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& residual) {
+void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& below) {
   cell_->forward(step, {.input = slot(input_, before(t)),
                         .from_zero = from_zero_ && t == nth_step(0),
                         .gates = slot(gates_, t),
@@ -97,7 +97,7 @@ void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& re
                         .output = slot(output_, t),
                         .lengths = lengths_,
                         .step = t});
-  if (residual.data != nullptr) step.backend.add(residual, slot(output_, t));
+  if (residual_ && below.data != nullptr) step.backend.add(below, slot(output_, t));
 }
 
 void RnnLayer::start_backward(const StepContext& step, const RnnState& d_final) {

@@ -47,8 +47,8 @@ class RnnLayer {
   void start(const StepContext& step, const RnnState& initial);
   /// Sets a part of the input of step t.
   void put(const StepContext& step, std::size_t part, std::int64_t t, const Tensor& x);
-  /// Step t. A residual layer adds `residual`, the first part of its input.
-  void advance(const StepContext& step, std::int64_t t, const Tensor& residual = {});
+  /// Step t. A residual layer adds the first part of its input, `below`.
+  void advance(const StepContext& step, std::int64_t t, const Tensor& below = {});
 
   void start_backward(const StepContext& step, const RnnState& d_final);
   void retreat(const StepContext& step, std::int64_t t, const Tensor& d_output);
@@ -61,6 +61,7 @@ class RnnLayer {
   [[nodiscard]] Tensor output(std::int64_t t) const { return slot(output(), t); }
   [[nodiscard]] RnnState final_state() const { return state(reads_backwards_ ? 0 : steps_); }
   [[nodiscard]] RnnState d_initial_state() const { return {d_h(), d_c_}; }
+  [[nodiscard]] std::size_t parts() const noexcept { return parts_.size(); }
   /// Columns of a part of the input.
   [[nodiscard]] std::int64_t inputs(std::size_t part) const { return parts_.at(part).columns; }
   [[nodiscard]] bool residual() const noexcept { return residual_; }

@@ -1,33 +1,67 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <string_view>
 
 namespace nmt {
 
-enum class AttentionKind : std::uint8_t { none, luong, scaled_luong };
+enum class EncoderType : std::uint8_t { uni, bi, gnmt };
+enum class UnitType : std::uint8_t { lstm, gru, layer_norm_lstm, nas };
+enum class AttentionKind : std::uint8_t { none, luong, scaled_luong, bahdanau, normed_bahdanau };
+enum class AttentionArchitecture : std::uint8_t { standard, gnmt, gnmt_v2 };
 
-/// The dimensions of a model, which determine its parameters.
+/// As in parameters' names and flags.
+constexpr std::string_view to_string(UnitType unit) {
+  switch (unit) {
+    case UnitType::lstm:
+      return "lstm";
+    case UnitType::gru:
+      return "gru";
+    case UnitType::layer_norm_lstm:
+      return "layer_norm_lstm";
+    case UnitType::nas:
+      return "nas";
+  }
+  return "";
+}
+
+/// What determines a model's parameters. See the encoder and the decoder for the meanings.
 struct ModelShape {
   std::int64_t source_vocabulary = 0;
   std::int64_t target_vocabulary = 0;
   std::int64_t embedding = 0;  ///< Size of an embedded word.
   std::int64_t units = 0;      ///< Cells per layer.
+  UnitType unit = UnitType::lstm;
+  EncoderType encoder = EncoderType::uni;
   int encoder_layers = 0;
   int decoder_layers = 0;
-  /// Two independent encoder stacks of encoder_layers / 2, one reading backwards; the tops are
-  /// concatenated (tensorflow/nmt's `bi`).
-  bool bidirectional = false;
+  bool residual = false;
   AttentionKind attention = AttentionKind::none;
-  std::int64_t attention_units = 0;  ///< Size of the attention vector.
-  bool output_attention = true;      ///< The softmax reads the attention vector, not the cell's output.
+  AttentionArchitecture architecture = AttentionArchitecture::standard;
+  std::int64_t attention_units = 0;  ///< Size of `standard`'s attention vector.
+  bool output_attention = true;      ///< `standard`: the softmax reads it, not the cell's output.
   bool pass_hidden_state = true;     ///< The decoder starts from the encoder's final state.
   double forget_bias = 1.0;
   bool share_vocabulary = false;  ///< One embedding table for both sides.
+  bool tie_output = false;        ///< The projection is the transposed target embedding.
 
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
+  /// Whether all layers of the decoder attend, and not only the lowest.
+  [[nodiscard]] bool all_attend() const noexcept {
+    return has_attention() && architecture == AttentionArchitecture::standard;
+  }
   /// Whether the decoder starts from the encoder's final state, which needs equally many layers.
   [[nodiscard]] bool passes_state() const noexcept {
     return encoder_layers == decoder_layers && (pass_hidden_state || !has_attention());
+  }
+  /// How many layers are residual, from the top.
+  [[nodiscard]] int encoder_residual_layers() const noexcept {
+    return residual ? std::max(encoder_layers - (encoder == EncoderType::gnmt ? 2 : 1), 0) : 0;
+  }
+  [[nodiscard]] int decoder_residual_layers() const noexcept {
+    if (encoder == EncoderType::gnmt && encoder_layers == decoder_layers) return encoder_residual_layers();
+    return residual ? decoder_layers - 1 : 0;
   }
 };
 

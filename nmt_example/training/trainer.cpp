@@ -332,7 +332,7 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.embedding = shape.units = shape.attention_units = options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
-  shape.bidirectional = options.encoder_type == "bi";
+  shape.encoder = options.encoder_type == "bi" ? EncoderType::bi : EncoderType::uni;
   shape.attention = options.attention == "luong"          ? AttentionKind::luong
                     : options.attention == "scaled_luong" ? AttentionKind::scaled_luong
                                                           : AttentionKind::none;
