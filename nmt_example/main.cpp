@@ -10,9 +10,12 @@
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
+#include "ddl/log.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/inference/translator.hpp"
+#include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/options/options.hpp"
+#include "nmt_example/training/best_checkpoints.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/trainer.hpp"
 
@@ -55,10 +58,20 @@ void write_output(const std::string& path, const std::string& text) {
                                path.empty() ? "standard output" : path, std::strerror(errno)));
 }
 
-/// Opens the checkpoint to translate with: --ckpt, or the newest one under --out_dir.
+/// Opens the checkpoint to translate with: --ckpt, or the newest one under it or under --out_dir.
 nmt::SavedRun open_run(ddl::Context& context, const nmt::Options& options) {
-  if (!options.ckpt.empty()) return {context, ddl::SavedCheckpoint::open(context, options.ckpt)};
-  ddl::Checkpoint checkpoints(context, options.out_dir);
+  std::string directory;
+  context.root_only("look at --ckpt", [&] {
+    const bool is_checkpoint = std::filesystem::exists(std::filesystem::path(options.ckpt) / "manifest.json");
+    if (options.ckpt.empty()) {
+      directory = options.out_dir;
+    } else if (!is_checkpoint && !nmt::complete_checkpoints(options.ckpt).empty()) {
+      directory = options.ckpt;
+    }
+  });
+  directory = context.broadcast_string(directory);
+  if (directory.empty()) return {context, ddl::SavedCheckpoint::open(context, options.ckpt)};
+  ddl::Checkpoint checkpoints(context, directory);
   if (auto newest = nmt::newest_run(context, checkpoints)) return std::move(*newest);
   throw ddl::Error(ddl::ErrorCode::io,
                    fmt::format("no checkpoint under --out_dir={}; train there first, or name one with --ckpt",
@@ -66,53 +79,103 @@ nmt::SavedRun open_run(ddl::Context& context, const nmt::Options& options) {
       .as_agreed();
 }
 
-/// Reads lines, writes their translations.
-void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
-  const nmt::SavedRun saved = open_run(context, parsed.options);
-  nmt::Options options;
-  context.on_all_ranks("read the checkpoint's options", [&] {
-    options = nmt::with_explicit_options(nmt::options_from_json(saved.state().options_json), parsed);
-    nmt::check_same_model(nmt::options_from_json(saved.state().options_json), options, saved.path());
-    if (!parsed.options.vocab_prefix.empty())
-      nmt::check_same_vocabularies(saved.vocabularies(), options, saved.path());
-  });
-
-  context.root_only("look at the output file", [&] { check_output(options.inference_output_file); });
-  std::string text;
-  context.root_only("read the lines to translate", [&] {
-    const auto lines = options.inference_input_file.empty() ? nmt::read_lines(std::cin, "standard input")
-                                                            : nmt::read_lines(options.inference_input_file);
-    for (const std::string& line : lines) text += line + '\n';
-  });
-  text = context.broadcast_string(text);
+std::vector<std::string> split_lines(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t begin = 0; begin < text.size();) {
     const std::size_t end = text.find('\n', begin);
     lines.push_back(text.substr(begin, end - begin));
     begin = end + 1;
   }
+  return lines;
+}
 
-  options.device = parsed.options.device;  // The checkpoint may come from a machine with other devices.
+/// The lines to translate and their references, as --inference_list and --inference_ref_file say.
+struct Input {
+  std::vector<std::string> lines, references;
+};
+
+Input read_input(const nmt::Options& options) {
+  Input input;
+  input.lines = options.inference_input_file.empty() ? nmt::read_lines(std::cin, "standard input")
+                                                     : nmt::read_lines(options.inference_input_file);
+  const auto selected = nmt::inference_indices(options.inference_list, input.lines.size());
+  if (!options.inference_ref_file.empty()) {
+    input.references = nmt::read_lines(options.inference_ref_file);
+    if (input.references.size() != input.lines.size()) {
+      throw ddl::Error(
+          ddl::ErrorCode::mismatch,
+          fmt::format("--inference_ref_file={} has {} lines and the input {}; line i of one must "
+                      "be the reference of line i of the other",
+                      options.inference_ref_file, input.references.size(), input.lines.size()));
+    }
+  }
+  if (options.inference_list.empty()) return input;
+  Input chosen;
+  for (const std::size_t line : selected) {
+    chosen.lines.push_back(input.lines[line]);
+    if (!input.references.empty()) chosen.references.push_back(input.references[line]);
+  }
+  return chosen;
+}
+
+/// Prints the metrics of the first translation of each line, to standard error if the translations are on
+/// standard output.
+void print_scores(const nmt::Options& options, const nmt::Vocabulary& target,
+                  std::span<const std::string> translations, std::vector<std::string> references) {
+  if (references.empty()) return;
+  std::vector<std::string> first;
+  for (std::size_t i = 0; i < references.size(); ++i) {
+    references[i] = target.join(references[i]);
+    first.push_back(translations[i * static_cast<std::size_t>(options.num_translations_per_input)]);
+  }
+  for (const nmt::Metric* metric : nmt::metrics_of(options.metrics)) {
+    fmt::print(options.inference_output_file.empty() ? stderr : stdout, "{}\n",
+               metric->score(first, references).text);
+  }
+}
+
+/// Reads lines, writes their translations.
+void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
+  const nmt::SavedRun saved = open_run(context, parsed.options);
+  nmt::Options options;
+  context.on_all_ranks("read the checkpoint's options", [&] {
+    options = nmt::options_of_run(saved, parsed);
+    nmt::validate(options);
+  });
+
+  context.root_only("look at the output file", [&] { check_output(options.inference_output_file); });
+  Input input;
+  std::string text;
+  context.root_only("read the lines to translate", [&] {
+    input = read_input(options);
+    for (const std::string& line : input.lines) text += line + '\n';
+  });
+  const std::vector<std::string> lines = split_lines(context.broadcast_string(text));
+
   const auto backend = nmt::make_backend(context, options);
   nmt::Model model(
       *backend,
       nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {});
   saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
-  const auto translations = translator.translate(context, lines);
+  const auto translations = translator.translate(context, lines, options.num_translations_per_input);
 
   context.root_only("write the translations", [&] {
     std::string output;
     for (const std::string& line : translations) output += line + '\n';
     write_output(options.inference_output_file, output);
+    print_scores(options, saved.vocabularies().target, translations, std::move(input.references));
   });
 }
 
 int run(ddl::Context& context, int argc, char** argv) {
   nmt::ParsedOptions parsed;
   context.on_all_ranks("read the command line", [&] { parsed = nmt::parse_options(argc, argv); });
+  for (const std::string& notice : parsed.notices) {
+    if (context.is_root()) context.log().notice(notice);
+  }
   if (parsed.help) {
-    context.root_only("help", [] { fmt::print("{}", nmt::help_text()); });
+    context.root_only("help", [&] { fmt::print("{}", nmt::help_text(parsed.help_all)); });
   } else if (parsed.version) {
     context.root_only("version", [] { fmt::print("ddl_nmt {}\n", DDL_VERSION); });
   } else if (parsed.options.describe) {

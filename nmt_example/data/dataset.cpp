@@ -55,10 +55,8 @@ Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
       ++dataset.dropped_;
       continue;
     }
-    const bool cut_source = source_max_len != 0 && source.size() > source_max_len;
-    const bool cut_target = target_max_len != 0 && target.size() > target_max_len;
-    if (cut_source) source.resize(source_max_len);
-    if (cut_target) target.resize(target_max_len);
+    const bool cut_source = source_max_len != 0 && source_vocabulary.cut(source, source_max_len);
+    const bool cut_target = target_max_len != 0 && target_vocabulary.cut(target, target_max_len);
     if (cut_source || cut_target) ++dataset.truncated_;
     dataset.longest_source_ = std::max(dataset.longest_source_, source.size());
     dataset.longest_target_ = std::max(dataset.longest_target_, target.size());

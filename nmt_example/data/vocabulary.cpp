@@ -20,6 +20,7 @@ using ddl::ErrorCode;
 
 constexpr std::string_view magic = "ddl-nmt-vocabulary 1 ";
 constexpr std::string_view sentencepiece_kind = "sentencepiece";
+constexpr std::string_view bytes_kind = "bytes";
 
 struct NamedJoining {
   WordJoining joining;
@@ -69,9 +70,16 @@ Vocabulary Vocabulary::from_sentencepiece(std::string_view serialized_model) {
   return Vocabulary(load_sentencepiece_model(serialized_model));
 }
 
-Vocabulary Vocabulary::from_sentencepiece_file(const std::filesystem::path& path) {
+Vocabulary Vocabulary::from_sentencepiece_file(const std::filesystem::path& path,
+                                               const SpecialWords& special) {
   const std::string bytes = read_bytes(path);
-  if (bytes.find('\0') == std::string::npos) return from_word_list(path, WordJoining::sentencepiece);
+  if (bytes.find('\0') == std::string::npos) return from_word_list(path, WordJoining::sentencepiece, special);
+  if (special != SpecialWords()) {
+    throw Error(ErrorCode::invalid_argument,
+                fmt::format("{}: is a SentencePiece model, which has special pieces of its own; leave out "
+                            "--sos, --eos and --check_special_token",
+                            path.string()));
+  }
   try {
     return from_sentencepiece(bytes);
   } catch (const Error& error) {
@@ -80,8 +88,18 @@ Vocabulary Vocabulary::from_sentencepiece_file(const std::filesystem::path& path
   }
 }
 
-Vocabulary Vocabulary::from_word_list(const std::filesystem::path& path, WordJoining joining) {
-  return Vocabulary(make_word_list_model(read_lines(path), joining, path.string()));
+Vocabulary Vocabulary::from_word_list(const std::filesystem::path& path, WordJoining joining,
+                                      const SpecialWords& special) {
+  return Vocabulary(make_word_list_model(read_lines(path), joining, special, path.string()));
+}
+
+Vocabulary Vocabulary::bytes_of_words() { return Vocabulary(make_byte_model()); }
+
+bool Vocabulary::cut(std::vector<std::int32_t>& ids, std::size_t most) const {
+  const std::size_t length = model_->length_of(ids, most);
+  const bool is_longer = ids.size() > length;
+  ids.resize(length);
+  return is_longer;
 }
 
 std::vector<std::int32_t> Vocabulary::encode(std::string_view text) const { return model_->encode(text); }
@@ -129,9 +147,13 @@ Vocabulary Vocabulary::deserialize(std::string_view bytes) {
   if (code != std::errc() || end != length.data() + length.size()) fail("its first line gives no length");
   if (payload.size() != expected) fail(fmt::format("found {} bytes, expected {}", payload.size(), expected));
   if (kind == sentencepiece_kind) return from_sentencepiece(payload);
+  if (kind == bytes_kind) return bytes_of_words();
   for (const NamedJoining& known : word_list_kinds) {
     if (kind == known.kind) {
-      return Vocabulary(make_word_list_model(split_lines(payload), known.joining, "stored vocabulary"));
+      std::vector<std::string> words = split_lines(payload);
+      if (words.size() < 3) fail(fmt::format("found {} words, expected at least 3", words.size()));
+      const SpecialWords special{words[1], words[2], false};
+      return Vocabulary(make_word_list_model(std::move(words), known.joining, special, "stored vocabulary"));
     }
   }
   fail(fmt::format("unknown kind \"{}\"", kind));

@@ -21,6 +21,17 @@ enum class WordJoining {
   sentencepiece  ///< An entry starting with U+2581 starts a word; the rest continues it.
 };
 
+/// The special words of a word list, as tensorflow/nmt's flags of these names.
+struct SpecialWords {
+  std::string sos = "<s>";
+  std::string eos = "</s>";
+  /// Whether <unk>, sos and eos are put before a list that does not start with them. Otherwise its first word
+  /// stands for unknown ones, and the other two must be in it.
+  bool check_special_token = true;
+
+  friend bool operator==(const SpecialWords&, const SpecialWords&) = default;
+};
+
 struct VocabularyTraining {
   SubwordType type = SubwordType::unigram;
   /// Chooses the sentences to train on if there are more than `max_sentences`.
@@ -53,17 +64,26 @@ class Vocabulary {
   /// have other ids. Throws `corrupt_data`.
   static Vocabulary from_sentencepiece(std::string_view serialized_model);
   /// A trained model, or a list of the pieces that text is already split into, as of tensorflow/nmt: a file
-  /// with a NUL byte is a model. Throws as `from_sentencepiece` or `from_word_list`.
-  static Vocabulary from_sentencepiece_file(const std::filesystem::path& path);
+  /// with a NUL byte is a model. Throws as `from_sentencepiece` or `from_word_list`, and `invalid_argument`
+  /// if a model, which has special pieces of its own, is given special words.
+  static Vocabulary from_sentencepiece_file(const std::filesystem::path& path,
+                                            const SpecialWords& special = {});
 
-  /// A word list, one word per line. If it does not start with <unk>, <s>, </s>, these are put in front, as
-  /// tensorflow/nmt does. Text to encode is split at blanks. Throws `io`, or `corrupt_data` (an empty file,
-  /// an empty line, a blank in a word, a repeated word: both lines are named).
+  /// A word list, one word per line, whose special words get the ids 0, 1, 2. Text to encode is split at
+  /// blanks. Throws `io`, or `corrupt_data` (an empty file, an empty line, a blank in a word, a repeated
+  /// word: both lines are named; a special word that is missing).
   static Vocabulary from_word_list(const std::filesystem::path& path,
-                                   WordJoining joining = WordJoining::words);
+                                   WordJoining joining = WordJoining::words,
+                                   const SpecialWords& special = {});
+
+  /// The bytes of words (tensorflow/nmt's use_char_encode): each word is a mark, its first 48 bytes, and
+  /// another mark. 261 ids.
+  static Vocabulary bytes_of_words();
 
   /// The ids of a line, without <s> and </s>; unknown words or characters are <unk>.
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const;
+  /// Cuts encoded text to `most` ids, or words if they are encoded as bytes. Returns whether it was longer.
+  bool cut(std::vector<std::int32_t>& ids, std::size_t most) const;
   /// The text of ids, one line: pieces that are line breaks become blanks. <s> and </s> are left out
   /// everywhere; <unk> becomes a visible mark ("<unk>" with a word list, U+2047 between blanks with
   /// SentencePiece). Throws `invalid_argument` for an id out of range.

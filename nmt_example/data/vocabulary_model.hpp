@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -16,6 +17,10 @@ class Vocabulary::Model {
  public:
   virtual ~Model() = default;
   [[nodiscard]] virtual std::vector<std::int32_t> encode(std::string_view text) const = 0;
+  /// The length of the first `most` units of encoded text.
+  [[nodiscard]] virtual std::size_t length_of(std::span<const std::int32_t> ids, std::size_t most) const {
+    return std::min(ids.size(), most);
+  }
   /// `ids` are in range.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   [[nodiscard]] virtual std::string join(std::string_view text) const { return std::string(text); }
@@ -34,6 +39,9 @@ std::string train_sentencepiece_model(std::span<const std::string> lines, std::s
                                       const VocabularyTraining& training);
 /// Checks the words; `name` identifies their file in messages. Throws `corrupt_data`.
 std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::string> words,
-                                                              WordJoining joining, const std::string& name);
+                                                              WordJoining joining,
+                                                              const SpecialWords& special,
+                                                              const std::string& name);
+std::shared_ptr<const Vocabulary::Model> make_byte_model();
 
 }  // namespace nmt

@@ -13,7 +13,8 @@ namespace {
 using ddl::Error;
 using ddl::ErrorCode;
 
-constexpr std::array<std::string_view, 3> special_words = {"<unk>", "<s>", "</s>"};
+constexpr std::string_view unknown_word = "<unk>";
+constexpr std::size_t special_count = 3;
 constexpr std::string_view blanks = " \t\r\n\v\f";
 constexpr std::string_view word_start = "\xE2\x96\x81";  // U+2581
 
@@ -106,20 +107,41 @@ class WordListModel final : public Vocabulary::Model {
   WordJoining joining_;
 };
 
+/// Moves sos and eos behind the first word.
+void move_special_words(std::vector<std::string>& words, const SpecialWords& special,
+                        const std::string& name) {
+  auto place = words.begin() + 1;
+  for (const std::string* word : {&special.sos, &special.eos}) {
+    const auto found = std::find(place, words.end(), *word);
+    if (found == words.end()) {
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("{}: \"{}\" is not in the list after its first word, which stands for unknown "
+                              "words; add it, name another with --sos or --eos, or leave out "
+                              "--check_special_token=false",
+                              name, *word));
+    }
+    std::rotate(place, found, found + 1);
+    ++place;
+  }
+}
+
 }  // namespace
 
 std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::string> words,
-                                                              WordJoining joining, const std::string& name) {
+                                                              WordJoining joining,
+                                                              const SpecialWords& special,
+                                                              const std::string& name) {
   if (words.empty()) {
     throw Error(ErrorCode::corrupt_data,
                 fmt::format("{}: the word list is empty; expected one word per line", name));
   }
-  const bool complete = words.size() >= special_words.size() &&
-                        std::equal(special_words.begin(), special_words.end(), words.begin());
+  const std::array<std::string, special_count> special_words = {std::string(unknown_word), special.sos,
+                                                                special.eos};
+  const bool complete =
+      !special.check_special_token || (words.size() >= special_count &&
+                                       std::equal(special_words.begin(), special_words.end(), words.begin()));
   if (!complete) words.insert(words.begin(), special_words.begin(), special_words.end());
-  const auto line_of = [&](std::size_t index) {
-    return complete ? index + 1 : index + 1 - special_words.size();
-  };
+  const auto line_of = [&](std::size_t index) { return complete ? index + 1 : index + 1 - special_count; };
 
   std::unordered_map<std::string, std::int32_t> ids;
   ids.reserve(words.size());
@@ -137,15 +159,19 @@ std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::s
     const auto [earlier, is_new] = ids.emplace(word, static_cast<std::int32_t>(i));
     if (is_new) continue;
     const auto first = static_cast<std::size_t>(earlier->second);
-    if (!complete && first < special_words.size()) {
+    if (!complete && first < special_count) {
       throw Error(ErrorCode::corrupt_data,
                   fmt::format("{}:{}: \"{}\" is a special word; a list that has it must start with the lines "
-                              "<unk>, <s>, </s>",
-                              name, line_of(i), word));
+                              "{}, {}, {}, or be given with --check_special_token=false",
+                              name, line_of(i), word, unknown_word, special.sos, special.eos));
     }
     throw Error(ErrorCode::corrupt_data,
                 fmt::format("{}:{}: \"{}\" is already in line {}; every word must be there once", name,
                             line_of(i), word, line_of(first)));
+  }
+  if (!special.check_special_token) {
+    move_special_words(words, special, name);
+    for (std::size_t i = 0; i < words.size(); ++i) ids[words[i]] = static_cast<std::int32_t>(i);
   }
   return std::make_shared<WordListModel>(std::move(words), std::move(ids), joining);
 }

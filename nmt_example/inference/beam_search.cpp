@@ -170,14 +170,16 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
   }
 
   std::vector<Translation> translations;
-  translations.reserve(static_cast<std::size_t>(sentences));
+  translations.reserve(static_cast<std::size_t>(sentences * settings.translations));
   for (std::int64_t s = 0; s < sentences; ++s) {
     const auto first = beam.begin() + s * width;
     // Hypotheses that have ended are preferred to those cut off at max_steps.
-    const auto best = std::max_element(first, first + width, [](const Hypothesis& a, const Hypothesis& b) {
-      return a.ended != b.ended ? b.ended : a.score < b.score;
+    std::stable_sort(first, first + width, [](const Hypothesis& a, const Hypothesis& b) {
+      return a.ended != b.ended ? a.ended : a.score > b.score;
     });
-    translations.push_back({best->words, best->log_probability, best->score});
+    for (auto hypothesis = first; hypothesis != first + settings.translations; ++hypothesis) {
+      translations.push_back({hypothesis->words, hypothesis->log_probability, hypothesis->score});
+    }
   }
   return translations;
 }

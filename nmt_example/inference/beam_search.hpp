@@ -11,6 +11,7 @@ struct SearchSettings {
   double length_penalty = 0.0;
   double coverage_penalty = 0.0;
   std::int64_t max_steps = 0;  ///< Most words of a translation; 0: twice the source's length plus 10.
+  int translations = 1;        ///< To return of each sentence; at most beam_width.
 };
 
 /// What a search needs from a model; rows are sentence * beam_width + hypothesis.
@@ -34,10 +35,12 @@ struct Translation {
 /// Beam search as in tensorflow/nmt: all hypotheses of a sentence, including ended ones, compete for its beam
 /// by score = log p / ((5 + length) / 6)^length_penalty, to which an ended one adds coverage_penalty * sum_s
 /// log min(attention received by s, 1) (Wu et al. 2016, equation 14). The search ends when all hypotheses are
-/// ended or have max_steps words. Returns each sentence's best hypothesis: one that was cut off at max_steps
-/// only if none in the beam has ended. `length` is without </s>. Ties go to the lower row and word.
-/// (tensorflow/nmt allows twice the longest source of a batch, so its results depend on the batches.) Cost:
-/// at most max_steps scorer steps, and one pass over the log-probabilities for each.
+/// ended or have max_steps words. Returns each sentence's best hypotheses, the best first: those that were
+/// cut off at max_steps after those that have ended. Where the beam has fewer hypotheses than are to be
+/// returned, the rest are without words and have a score of minus infinity. `length` is without </s>. Ties go
+/// to the lower row and word. (tensorflow/nmt allows twice the longest source of a batch, so its results
+/// depend on the batches.) Cost: at most max_steps scorer steps, and one pass over the log-probabilities for
+/// each.
 std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std::int32_t> source_lengths,
                                      std::int64_t vocabulary, const SearchSettings& settings);
 

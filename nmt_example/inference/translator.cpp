@@ -34,6 +34,8 @@ Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary&
     : model_(model),
       source_(source),
       target_(target),
+      sampling_{options.sampling_temperature, 1, options.random_seed, options.tgt_max_len_infer},
+      samples_(options.sampling_temperature > 0),
       batch_size_(options.infer_batch_size),
       source_max_(options.src_max_len_infer) {
   if (options.beam_width > 0) {
@@ -42,20 +44,22 @@ Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary&
   settings_.max_steps = options.tgt_max_len_infer;
 }
 
-std::vector<std::string> Translator::translate(std::span<const std::string> lines) {
-  return translate(lines, 1, 1);
+std::vector<std::string> Translator::translate(std::span<const std::string> lines, int each) {
+  return translate(lines, each, 1, 1);
 }
 
-std::vector<std::string> Translator::translate(std::span<const std::string> lines, std::size_t first,
-                                               std::size_t stride) {
+std::vector<std::string> Translator::translate(std::span<const std::string> lines, int each,
+                                               std::size_t first, std::size_t stride) {
   cut_ = 0;
-  std::vector<std::string> translations(lines.size());
+  settings_.translations = each;
+  sampling_.samples = each;
+  const auto of_each = static_cast<std::size_t>(each);
+  std::vector<std::string> translations(lines.size() * of_each);
   std::vector<std::vector<std::int32_t>> encoded(lines.size());
   std::vector<std::size_t> order;
   for (std::size_t i = 0; i < lines.size(); ++i) {
     encoded[i] = source_.encode(lines[i]);
-    if (source_max_ > 0 && encoded[i].size() > static_cast<std::size_t>(source_max_)) {
-      encoded[i].resize(static_cast<std::size_t>(source_max_));
+    if (source_max_ > 0 && source_.cut(encoded[i], static_cast<std::size_t>(source_max_))) {
       if (cut_++ == 0) first_cut_ = first + i * stride;
     }
     if (!encoded[i].empty()) order.push_back(i);
@@ -64,8 +68,9 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return encoded[a].size() > encoded[b].size(); });
 
-  SearchModel search(model_, settings_.beam_width);
+  SearchModel search(model_, samples_ ? each : settings_.beam_width);
   std::vector<std::int32_t> source, lengths;
+  std::vector<std::uint64_t> numbers;
   for (std::size_t begin = 0, count = 0; begin < order.size(); begin += count) {
     const std::size_t steps = encoded[order[begin]].size();
     const auto bytes = [&](std::size_t sentences) {
@@ -84,7 +89,9 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     while (bytes(count) > largest_workspace) count = (count + 1) / 2;
     source.assign(steps * count, Vocabulary::eos_id);
     lengths.resize(count);
+    numbers.resize(count);
     for (std::size_t b = 0; b < count; ++b) {
+      numbers[b] = first + order[begin + b] * stride;
       const auto& ids = encoded[order[begin + b]];
       lengths[b] = static_cast<std::int32_t>(ids.size());
       for (std::size_t t = 0; t < ids.size(); ++t) source[t * count + b] = ids[t];
@@ -96,22 +103,25 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     batch.source_lengths = lengths;
     search.start(batch);
     ModelScorer scorer(search);
-    const auto found = beam_search(scorer, lengths, model_.shape().target_vocabulary, settings_);
-    for (std::size_t b = 0; b < count; ++b) {
-      translations[order[begin + b]] = target_.decode(found[b].words);
+    const std::int64_t vocabulary = model_.shape().target_vocabulary;
+    const auto found = samples_ ? sample(scorer, lengths, numbers, vocabulary, sampling_)
+                                : beam_search(scorer, lengths, vocabulary, settings_);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      translations[order[begin + i / of_each] * of_each + i % of_each] = target_.decode(found[i].words);
     }
   }
   return translations;
 }
 
-std::vector<std::string> Translator::translate(ddl::Context& context, std::span<const std::string> lines) {
+std::vector<std::string> Translator::translate(ddl::Context& context, std::span<const std::string> lines,
+                                               int each) {
   const auto ranks = static_cast<std::size_t>(context.size());
   const auto rank = static_cast<std::size_t>(context.rank());
   std::vector<std::string> mine;
   for (std::size_t i = rank; i < lines.size(); i += ranks) mine.push_back(lines[i]);
   std::string joined;
   context.on_all_ranks("translate", [&] {
-    for (const std::string& line : translate(mine, rank + 1, ranks)) joined += line + '\n';
+    for (const std::string& line : translate(mine, each, rank + 1, ranks)) joined += line + '\n';
   });
   if (source_max_ > 0 && !noticed_) {
     double count[1] = {static_cast<double>(cut_)};
@@ -126,14 +136,17 @@ std::vector<std::string> Translator::translate(ddl::Context& context, std::span<
                       count[0], lines.size(), source_max_, number[0]));
     }
   }
-  std::vector<std::string> translations(lines.size());
+  const auto of_each = static_cast<std::size_t>(each);
+  std::vector<std::string> translations(lines.size() * of_each);
   for (std::size_t r = 0; r < ranks; ++r) {
     const std::string part = context.broadcast_string(joined, static_cast<int>(r));
     std::size_t begin = 0;
-    for (std::size_t i = r; i < lines.size(); i += ranks) {
-      const std::size_t end = part.find('\n', begin);
-      translations[i] = part.substr(begin, end - begin);
-      begin = end + 1;
+    for (std::size_t line = r; line < lines.size(); line += ranks) {
+      for (std::size_t i = line * of_each; i < (line + 1) * of_each; ++i) {
+        const std::size_t end = part.find('\n', begin);
+        translations[i] = part.substr(begin, end - begin);
+        begin = end + 1;
+      }
     }
   }
   return translations;

@@ -7,6 +7,7 @@
 #include "ddl/context.hpp"
 #include "nmt_example/data/vocabulary.hpp"
 #include "nmt_example/inference/beam_search.hpp"
+#include "nmt_example/inference/sampling.hpp"
 #include "nmt_example/model/model.hpp"
 #include "nmt_example/options/options.hpp"
 
@@ -17,25 +18,28 @@ class Translator {
  public:
   Translator(Model& model, const Vocabulary& source, const Vocabulary& target, const Options& options);
 
-  /// Line i of the result is the translation of line i; an empty line stays empty. Batches lines of similar
-  /// length: at most `--infer_batch_size`, and as many as `largest_workspace` has room for. Throws
-  /// `unsupported` for a line that alone needs more.
-  std::vector<std::string> translate(std::span<const std::string> lines);
+  /// The translations of line i are elements i * each to i * each + each - 1 of the result: the best of the
+  /// beam, or as many samples. An empty line stays empty. Batches lines of similar length: at most
+  /// `--infer_batch_size`, and as many as `largest_workspace` has room for. Throws `unsupported` for a line
+  /// that alone needs more.
+  std::vector<std::string> translate(std::span<const std::string> lines, int each = 1);
 
   /// The same, with the lines spread over all ranks; every rank gets all translations. The first
   /// time that `--src_max_len_infer` cuts lines, a notice says how many, and the first one's number.
   /// Collective.
-  std::vector<std::string> translate(ddl::Context& context, std::span<const std::string> lines);
+  std::vector<std::string> translate(ddl::Context& context, std::span<const std::string> lines, int each = 1);
 
  private:
   /// Lines `first`, `first` + `stride`, ... of a text, counted from 1.
-  std::vector<std::string> translate(std::span<const std::string> lines, std::size_t first,
+  std::vector<std::string> translate(std::span<const std::string> lines, int each, std::size_t first,
                                      std::size_t stride);
 
   Model& model_;
   const Vocabulary& source_;
   const Vocabulary& target_;
   SearchSettings settings_;
+  SamplingSettings sampling_;
+  bool samples_;  // instead of searching
   std::int64_t batch_size_;
   std::int64_t source_max_;
   // Of the last translation on this rank.

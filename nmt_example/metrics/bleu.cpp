@@ -9,8 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "ddl/error.hpp"
+#include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/metrics/tokenizer_13a.hpp"
+#include "nmt_example/metrics/white_space.hpp"
 
 namespace nmt {
 namespace {
@@ -47,14 +48,6 @@ NgramCounts count_ngrams(std::span<const std::uint32_t> tokens) {
   return counts;
 }
 
-void require_pairs(std::span<const std::string> hypotheses, std::span<const std::string> references) {
-  if (hypotheses.size() != references.size() || hypotheses.empty()) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("{} hypotheses and {} references; expected as many of each, at least 1",
-                                 hypotheses.size(), references.size()));
-  }
-}
-
 /// Precisions with sacreBLEU's "exp" smoothing: the k-th order without a match counts 1/2^k matches.
 void finish(BleuScore& score) {
   const auto hypothesis_length = static_cast<double>(score.hypothesis_length);
@@ -82,15 +75,16 @@ void finish(BleuScore& score) {
   score.score = score.brevity_penalty * std::exp(sum_of_logs / max_order);
 }
 
-}  // namespace
-
-BleuScore corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references) {
+/// Counts matches of the tokens that `tokenize` makes of each line.
+template <typename Tokenize>
+BleuScore count_matches(std::span<const std::string> hypotheses, std::span<const std::string> references,
+                        Tokenize tokenize) {
   require_pairs(hypotheses, references);
   BleuScore score;
   TokenNumbers numbers;
   for (std::size_t i = 0; i < hypotheses.size(); ++i) {
-    const auto hypothesis = numbers.of(tokenize_13a(hypotheses[i]));
-    const auto reference = numbers.of(tokenize_13a(references[i]));
+    const auto hypothesis = numbers.of(tokenize(hypotheses[i]));
+    const auto reference = numbers.of(tokenize(references[i]));
     score.hypothesis_length += hypothesis.size();
     score.reference_length += reference.size();
     const NgramCounts reference_counts = count_ngrams(reference);
@@ -103,8 +97,30 @@ BleuScore corpus_bleu(std::span<const std::string> hypotheses, std::span<const s
       }
     }
   }
+  return score;
+}
+
+}  // namespace
+
+BleuScore corpus_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references) {
+  BleuScore score = count_matches(hypotheses, references, tokenize_13a);
   finish(score);
   return score;
+}
+
+double tokenized_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references) {
+  const BleuScore score = count_matches(hypotheses, references, [](std::string_view line) {
+    const auto words = split_at_each_blank(stripped(line));
+    return std::vector<std::string>(words.begin(), words.end());
+  });
+  double sum_of_logs = 0;
+  for (std::size_t n = 0; n < max_order; ++n) {
+    if (score.matches[n] == 0) return 0;
+    sum_of_logs += std::log(static_cast<double>(score.matches[n]) / static_cast<double>(score.totals[n]));
+  }
+  const double ratio =
+      static_cast<double>(score.hypothesis_length) / static_cast<double>(score.reference_length);
+  return 100 * std::exp(sum_of_logs / max_order) * (ratio > 1 ? 1 : std::exp(1 - 1 / ratio));
 }
 
 std::string to_string(const BleuScore& score) {
@@ -115,13 +131,6 @@ std::string to_string(const BleuScore& score) {
       "BLEU = {:.2f} {:.1f}/{:.1f}/{:.1f}/{:.1f} (BP = {:.3f} ratio = {:.3f} hyp_len = {} ref_len = {})",
       score.score, score.precisions[0], score.precisions[1], score.precisions[2], score.precisions[3],
       score.brevity_penalty, ratio, score.hypothesis_length, score.reference_length);
-}
-
-double exact_match(std::span<const std::string> hypotheses, std::span<const std::string> references) {
-  require_pairs(hypotheses, references);
-  std::size_t equal = 0;
-  for (std::size_t i = 0; i < hypotheses.size(); ++i) equal += hypotheses[i] == references[i] ? 1 : 0;
-  return static_cast<double>(equal) / static_cast<double>(hypotheses.size());
 }
 
 }  // namespace nmt

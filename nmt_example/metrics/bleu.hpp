@@ -30,7 +30,8 @@ BleuScore corpus_bleu(std::span<const std::string> hypotheses, std::span<const s
 /// "BLEU = 33.12 66.1/41.9/28.0/19.3 (BP = 1.000 ratio = 1.009 hyp_len = 12345 ref_len = 12230)"
 std::string to_string(const BleuScore& score);
 
-/// Share of hypotheses, 0 to 1, that equal their reference byte for byte. Throws as `corpus_bleu`.
-double exact_match(std::span<const std::string> hypotheses, std::span<const std::string> references);
+/// tensorflow/nmt's `bleu`, 0 to 100: the words are the parts between single blanks, and without a match of
+/// some order the score is 0. Throws as `corpus_bleu`.
+double tokenized_bleu(std::span<const std::string> hypotheses, std::span<const std::string> references);
 
 }  // namespace nmt

@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "nmt_example/metrics/white_space.hpp"
+
 namespace nmt {
 namespace {
 
@@ -37,20 +39,6 @@ std::string rewrite_pairs(std::string_view text, Matches matches, std::string_vi
   return result;
 }
 
-/// Length of the white space (as defined by Unicode and Python's str.split) at the start of `text`, or 0.
-std::size_t white_space_at(std::string_view text) {
-  const auto byte = [&](std::size_t i) -> unsigned { return static_cast<unsigned char>(text[i]); };
-  if (text.empty()) return 0;
-  const unsigned first = byte(0);
-  if (first == ' ' || (first >= 0x09 && first <= 0x0D) || (first >= 0x1C && first <= 0x1F)) return 1;
-  if (first == 0xC2 && text.size() >= 2) return byte(1) == 0x85 || byte(1) == 0xA0 ? 2 : 0;
-  if (text.size() < 3 || first < 0xE1 || first > 0xE3) return 0;
-  const unsigned code = (first & 0x0F) << 12 | (byte(1) & 0x3F) << 6 | (byte(2) & 0x3F);
-  const bool space = code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 ||
-                     code == 0x2029 || code == 0x202F || code == 0x205F || code == 0x3000;
-  return space ? 3 : 0;
-}
-
 std::vector<std::string> split_at_white_space(std::string_view text) {
   std::vector<std::string> tokens;
   std::size_t begin = 0;
@@ -69,20 +57,10 @@ std::vector<std::string> split_at_white_space(std::string_view text) {
   return tokens;
 }
 
-std::string_view without_trailing_white_space(std::string_view text) {
-  std::size_t end = 0;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t space = white_space_at(text.substr(i));
-    i += space == 0 ? 1 : space;
-    if (space == 0) end = i;
-  }
-  return text.substr(0, end);
-}
-
 }  // namespace
 
 std::vector<std::string> tokenize_13a(std::string_view text) {
-  std::string line(without_trailing_white_space(text));
+  std::string line(stripped(text));
   replace_all(line, "<skipped>", "");
   replace_all(line, "-\n", "");
   replace_all(line, "\n", " ");

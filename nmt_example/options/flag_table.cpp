@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "ddl/error.hpp"
+#include "nmt_example/metrics/metric.hpp"
 
 namespace nmt {
 namespace {
@@ -22,8 +23,71 @@ Range between(double least, double most) { return {.least = least, .most = most}
 Range fraction_below_one() { return {.least = 0, .most = 1, .without_most = true}; }
 const Range any;
 
+/// Shown only in --help=all.
+Flag rare(Flag flag) {
+  flag.rare = true;
+  return flag;
+}
+
+/// Never taken from a checkpoint.
+Flag this_run(Flag flag) {
+  flag.this_run = true;
+  return flag;
+}
+
 std::vector<Flag> make_table() {
   return {
+      this_run({"preset", general, &O::preset, "Named set of options; flags override it", any}),
+      this_run({"hparams_path", general, &O::hparams_path,
+                "JSON file of options; overrides the preset, flags override it", any}),
+      this_run(
+          {"describe", general, &O::describe, "Print the model, its sizes and all options, and end", any}),
+
+      {"src", data, &O::src, "Suffix of the source files, e.g. en", any},
+      {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de", any},
+      {"train_prefix", data, &O::train_prefix, "Training files: PREFIX.src and PREFIX.tgt, or with .gz added",
+       any},
+      {"dev_prefix", data, &O::dev_prefix,
+       "Files for the perplexity and the metrics during training; empty: neither", any},
+      {"test_prefix", data, &O::test_prefix, "Files for the metrics at the end", any},
+      {"builtin_corpus", data, &O::builtin_corpus,
+       "Number of sentence pairs to generate for training instead of reading files; 0: read files",
+       at_least(0)},
+      {"vocab_prefix", data, &O::vocab_prefix,
+       "Vocabularies PREFIX.src and PREFIX.tgt: lists, or with subword_option=spm also models; empty: "
+       "trained on the text",
+       any},
+      {"subword_option",
+       data,
+       &O::subword_option,
+       "What vocab_prefix holds: words (empty), pieces ending in @@ (bpe), SentencePiece's (spm). With a "
+       "list, the text must be split into its entries, which are joined before scoring; a SentencePiece "
+       "model splits by itself",
+       any,
+       {"", "bpe", "spm"}},
+      {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",
+       between(4, 1 << 24)},
+      {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages", any},
+      {"src_max_len", data, &O::src_max_len, "Longer sources are cut in training", between(1, 1 << 20)},
+      {"tgt_max_len", data, &O::tgt_max_len, "Longer targets are cut in training", between(1, 1 << 20)},
+      rare({"max_train", data, &O::max_train, "Sentence pairs to train on, from the first; 0: all",
+            at_least(0)}),
+      rare({"num_buckets", data, &O::num_buckets,
+            "Groups of like length that batches are drawn from, each as wide as the larger of src_max_len "
+            "and tgt_max_len divided by this (tensorflow/nmt divides src_max_len, counts <s>, and has one "
+            "group more; as the order of sentences is another one, so are the batches in any case)",
+            between(1, 1024)}),
+      rare({"sos", data, &O::sos, "The entry of a word list that starts a sentence", any}),
+      rare({"eos", data, &O::eos, "The entry of a word list that ends a sentence", any}),
+      rare({"check_special_token", data, &O::check_special_token,
+            "Put <unk>, sos and eos before a word list that does not start with them; false: its first entry "
+            "stands for unknown words, and it must have the other two",
+            any}),
+      rare({"use_char_encode", data, &O::use_char_encode,
+            "Read the source's words byte by byte, at most 48 of a word, with marks around each word "
+            "(tensorflow/nmt also pads each word to 50, for an encoder that its user has to write)",
+            any}),
+
       {"num_units", model, &O::num_units, "Cells per layer, and the embedding's size", between(1, 65536)},
       {"num_layers", model, &O::num_layers, "Layers of the encoder and of the decoder", between(1, 256)},
       {"num_encoder_layers", model, &O::num_encoder_layers, "Layers of the encoder; 0: num_layers",
@@ -42,29 +106,27 @@ std::vector<Flag> make_table() {
        "Score of the attention; empty: none",
        any,
        {"", "luong", "scaled_luong"}},
-      {"output_attention", model, &O::output_attention,
-       "The attention goes to the softmax and is fed back as input", any},
-      {"pass_hidden_state", model, &O::pass_hidden_state,
-       "The decoder starts from the encoder's last state (without attention it must)", any},
-      {"forget_bias", model, &O::forget_bias, "Added to the forget gate's bias", any},
       {"dropout", model, &O::dropout, "Probability of dropping an input of a cell", fraction_below_one()},
+      rare({"output_attention", model, &O::output_attention,
+            "The attention goes to the softmax and is fed back as input", any}),
+      rare({"pass_hidden_state", model, &O::pass_hidden_state,
+            "The decoder starts from the encoder's last state (without attention it must)", any}),
+      rare({"forget_bias", model, &O::forget_bias, "Added to the forget gate's bias", any}),
       {"init_op",
        model,
        &O::init_op,
        "Distribution of the first weights",
        any,
        {"uniform", "glorot_normal", "glorot_uniform"}},
-      {"init_weight", model, &O::init_weight, "For init_op=uniform: between minus this and this", above(0)},
+      rare({"init_weight", model, &O::init_weight, "For init_op=uniform: between minus this and this",
+            above(0)}),
 
       {"optimizer", training, &O::optimizer, "Optimiser", any, {"sgd", "adam"}},
       {"learning_rate", training, &O::learning_rate, "Learning rate after warm-up", at_least(0)},
-      {"adam_beta1", training, &O::adam_beta1, "Adam: decay of the mean", fraction_below_one()},
-      {"adam_beta2", training, &O::adam_beta2, "Adam: decay of the mean square", fraction_below_one()},
-      {"adam_epsilon", training, &O::adam_epsilon,
-       "Adam: added to the root of the bias-corrected mean square (tensorflow/nmt adds it to the uncorrected "
-       "root, "
-       "which is smaller in the first steps)",
-       above(0)},
+      {"batch_size", training, &O::batch_size, "Sentences per rank and step", between(1, 1 << 20)},
+      {"micro_batch_size", training, &O::micro_batch_size,
+       "Sentences that a rank computes at a time, to save memory; their gradients are added up; 0: all",
+       between(0, 1 << 20)},
       {"num_train_steps", training, &O::num_train_steps, "Steps to train", at_least(0)},
       {"warmup_steps", training, &O::warmup_steps, "Steps over which the learning rate rises", at_least(0)},
       {"warmup_scheme",
@@ -82,140 +144,139 @@ std::vector<Flag> make_table() {
        {"", "luong5", "luong10", "luong234", "cosine"}},
       {"max_gradient_norm", training, &O::max_gradient_norm,
        "Gradients are scaled down to this norm, in which an embedding row counts once, with the sum of its "
-       "gradients (tensorflow/nmt counts each occurrence of a word by itself)",
+       "gradients (tensorflow/nmt counts each occurrence of a word by itself, which would make the norm "
+       "depend on how a batch is spread over ranks)",
        above(0)},
       {"label_smoothing", training, &O::label_smoothing, "Share of the target spread over all words",
        fraction_below_one()},
-      {"loss_per",
+      {"on_divergence",
        training,
-       &O::loss_per,
-       "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm",
+       &O::on_divergence,
+       "What to do if the loss or the gradient is not finite, or the perplexity above 1e20. stop: end with "
+       "an error. rollback: go back to the newest good checkpoint, at half the learning rate, at most 5 "
+       "times",
        any,
-       {"sentence", "word"}},
-      {"batch_size", training, &O::batch_size, "Sentences per rank and step", between(1, 1 << 20)},
-      {"micro_batch_size", training, &O::micro_batch_size,
-       "Sentences that a rank computes at a time, to save memory; their gradients are added up; 0: all",
-       between(0, 1 << 20)},
+       {"stop", "rollback"}},
+      {"max_train_seconds", training, &O::max_train_seconds,
+       "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
+      {"random_seed", training, &O::random_seed, "Seed of everything random", any},
+      rare({"adam_beta1", training, &O::adam_beta1, "Adam: decay of the mean", fraction_below_one()}),
+      rare({"adam_beta2", training, &O::adam_beta2, "Adam: decay of the mean square", fraction_below_one()}),
+      rare({"adam_epsilon", training, &O::adam_epsilon,
+            "Adam: added to the root of the bias-corrected mean square, as in the paper (tensorflow/nmt adds "
+            "it to the uncorrected root, which is smaller in the first steps)",
+            above(0)}),
+      rare({"loss_per",
+            training,
+            &O::loss_per,
+            "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm",
+            any,
+            {"sentence", "word"}}),
+
+      this_run({"device",
+                distribution,
+                &O::device,
+                "Where to compute; with cuda, the ranks of a host take its devices in turn",
+                any,
+                {"cpu", "cuda"}}),
+      this_run({"threads", distribution, &O::threads,
+                "Threads per rank; 0: processors of the host / ranks on it", between(0, 4096)}),
       {"lr_scaling",
-       training,
+       distribution,
        &O::lr_scaling,
        "How the learning rate grows with the number of ranks",
        any,
        {"none", "linear", "square_root"}},
       {"lr_schedule_unit",
-       training,
+       distribution,
        &O::lr_schedule_unit,
        "What warm-up and decay count. updates: this job's updates. samples: the updates in which one worker "
        "would see as many sentences; warmup_steps then counts those (N ranks need an N-th as many), "
        "num_train_steps still counts this job's, and the decay ends with them",
        any,
        {"updates", "samples"}},
-      {"random_seed", training, &O::random_seed, "Seed of everything random", any},
-
-      {"src", data, &O::src, "Suffix of the source files, e.g. en", any},
-      {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de", any},
-      {"train_prefix", data, &O::train_prefix, "Training files: PREFIX.src and PREFIX.tgt, or with .gz added",
-       any},
-      {"dev_prefix", data, &O::dev_prefix,
-       "Files for the perplexity and BLEU during training; empty: neither", any},
-      {"test_prefix", data, &O::test_prefix, "Files for the BLEU at the end", any},
-      {"builtin_corpus", data, &O::builtin_corpus,
-       "Number of sentence pairs to generate for training instead of reading files; 0: read files",
-       at_least(0)},
-      {"vocab_prefix", data, &O::vocab_prefix,
-       "Vocabularies PREFIX.src and PREFIX.tgt: lists, or with subword_option=spm also models; empty: "
-       "trained on "
-       "the text",
-       any},
-      {"subword_option",
-       data,
-       &O::subword_option,
-       "What vocab_prefix holds: words (empty), pieces ending in @@ (bpe), SentencePiece's (spm). With a "
-       "list, the "
-       "text must be split into its entries, which are joined before BLEU; a SentencePiece model splits by "
-       "itself",
-       any,
-       {"", "bpe", "spm"}},
-      {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",
-       between(4, 1 << 24)},
-      {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages", any},
-      {"src_max_len", data, &O::src_max_len, "Longer sources are cut in training", between(1, 1 << 20)},
-      {"tgt_max_len", data, &O::tgt_max_len, "Longer targets are cut in training", between(1, 1 << 20)},
-      {"num_buckets", data, &O::num_buckets,
-       "Groups of like length that batches are drawn from, each as wide as the larger of src_max_len and "
-       "tgt_max_len "
-       "divided by this (tensorflow/nmt divides src_max_len, counts <s>, and has one group more)",
-       between(1, 1024)},
-
-      {"out_dir", running, &O::out_dir, "Where checkpoints go; empty: nothing is saved", any},
-      {"steps_per_stats", running, &O::steps_per_stats, "Steps between lines of progress", at_least(1)},
-      {"steps_per_eval", running, &O::steps_per_eval,
-       "Steps between checkpoints with dev perplexity; 0: 10 x steps_per_stats", at_least(0)},
-      {"steps_per_external_eval", running, &O::steps_per_external_eval,
-       "Steps between dev BLEU; 0: 5 x steps_per_eval", at_least(0)},
-      {"num_keep_ckpts", running, &O::num_keep_ckpts,
-       "Newest checkpoints to keep, besides that of the best dev BLEU; 0: all", at_least(0)},
-      {"sharded_checkpoints", running, &O::sharded_checkpoints,
-       "Every rank writes its share of a checkpoint; out_dir must be on a file system that all hosts share",
-       any},
-      {"background_checkpoints", running, &O::background_checkpoints,
-       "Training goes on while a copy of the model is written", any},
-      {"log_jsonl", running, &O::log_jsonl, "File for one JSON object per step", any},
-      {"preset", running, &O::preset, "Named set of options; flags override it", any},
-      {"hparams_path", running, &O::hparams_path,
-       "JSON file of options; overrides the preset, flags override it", any},
-      {"describe", running, &O::describe, "Print the model, its sizes and all options, and end", any},
-      {"threads", running, &O::threads, "Threads per rank; 0: processors of the host / ranks on it",
-       between(0, 4096)},
-      {"device",
-       running,
-       &O::device,
-       "Where to compute; with cuda, the ranks of a host take its devices in turn",
-       any,
-       {"cpu", "cuda"}},
-      {"sparse_embeddings", running, &O::sparse_embeddings,
-       "Ranks exchange only the rows of an embedding's gradient whose words occur, where that is less", any},
+      {"sharded_update", distribution, &O::sharded_update,
+       "Each rank updates a part of the parameters, with the optimiser's state of that part alone", any},
       {"gradient_wire",
-       running,
+       distribution,
        &O::gradient_wire,
        "Type of gradients between hosts; with 16 bits, the next step adds what rounding leaves",
        any,
        {"f32", "bf16", "f16"}},
-      {"sharded_update", running, &O::sharded_update,
-       "Each rank updates a part of the parameters, with the optimiser's state of that part alone", any},
-      {"drift_check_steps", running, &O::drift_check_steps,
-       "Steps between comparisons of all ranks' parameters, each of which reads them once; 0: never",
-       at_least(0)},
-      {"max_train_seconds", running, &O::max_train_seconds,
-       "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
+      rare({"sparse_embeddings", distribution, &O::sparse_embeddings,
+            "Ranks exchange only the rows of an embedding's gradient whose words occur, where that is less",
+            any}),
+      rare({"drift_check_steps", distribution, &O::drift_check_steps,
+            "Steps between comparisons of all ranks' parameters, each of which reads them once; 0: never",
+            at_least(0)}),
 
-      {"infer", inference, &O::infer, "Translate lines instead of training", any},
-      {"inference_input_file", inference, &O::inference_input_file,
-       "Lines to translate; empty: standard input", any},
-      {"inference_output_file", inference, &O::inference_output_file, "Translations; empty: standard output",
+      this_run({"out_dir", saving, &O::out_dir, "Where checkpoints go; empty: nothing is saved", any}),
+      this_run({"override_loaded_hparams", saving, &O::override_loaded_hparams,
+                "What holds where a run goes on from a checkpoint. Not given: what was saved, but for the "
+                "flags of this command. true: this command, with its defaults. false: what was saved, but "
+                "for the flags for translating",
+                any}),
+      {"steps_per_stats", saving, &O::steps_per_stats, "Steps between lines of progress", at_least(1)},
+      {"steps_per_eval", saving, &O::steps_per_eval,
+       "Steps between checkpoints with dev perplexity; 0: 10 x steps_per_stats", at_least(0)},
+      {"steps_per_external_eval", saving, &O::steps_per_external_eval,
+       "Steps between scores of the dev set; 0: 5 x steps_per_eval", at_least(0)},
+      {"metrics", saving, &O::metrics,
+       "Scores of translations, separated by commas: " + metric_names() +
+           ". The best checkpoint by each is kept in out_dir/best_METRIC",
        any},
-      {"ckpt", inference, &O::ckpt, "Checkpoint to translate with; empty: the newest of out_dir", any},
-      {"infer_mode",
-       inference,
-       &O::infer_mode,
-       "beam_width above 0 means beam_search",
-       any,
-       {"greedy", "beam_search"}},
-      {"beam_width", inference, &O::beam_width, "Hypotheses kept in beam search; 0: greedy",
-       between(0, 1024)},
-      {"length_penalty_weight", inference, &O::length_penalty_weight,
-       "Beam search: log-probabilities are divided by ((5 + length)/6)^this", at_least(0)},
-      {"coverage_penalty_weight", inference, &O::coverage_penalty_weight,
-       "Beam search: weight of source words left without attention", at_least(0)},
-      {"infer_batch_size", inference, &O::infer_batch_size,
-       "Sentences translated at a time; fewer where they would need more than 1 GiB", between(1, 1 << 20)},
-      {"src_max_len_infer", inference, &O::src_max_len_infer,
-       "Longer sources are cut, in translating and in the dev perplexity; 0: no limit", at_least(0)},
-      {"tgt_max_len_infer", inference, &O::tgt_max_len_infer,
-       "Longest translation, 0: twice the source's and 10; longer targets are cut in the dev perplexity, 0: "
-       "no "
-       "limit",
+      {"num_keep_ckpts", saving, &O::num_keep_ckpts, "Newest checkpoints to keep, besides the best; 0: all",
        at_least(0)},
+      {"avg_ckpts", saving, &O::avg_ckpts,
+       "Also score the mean of the num_keep_ckpts newest checkpoints, and keep the newest mean in "
+       "out_dir/avg_checkpoints and the best in out_dir/avg_best_METRIC",
+       any},
+      this_run({"log_jsonl", saving, &O::log_jsonl, "File for one JSON object per step", any}),
+      rare({"sharded_checkpoints", saving, &O::sharded_checkpoints,
+            "Every rank writes its share of a checkpoint; out_dir must be on a file system that all hosts "
+            "share",
+            any}),
+      rare({"background_checkpoints", saving, &O::background_checkpoints,
+            "Training goes on while a copy of the model is written", any}),
+
+      this_run({"infer", translating, &O::infer, "Translate lines instead of training", any}),
+      this_run({"inference_input_file", translating, &O::inference_input_file,
+                "Lines to translate; empty: standard input", any}),
+      this_run({"inference_output_file", translating, &O::inference_output_file,
+                "Translations; empty: standard output", any}),
+      this_run({"ckpt", translating, &O::ckpt,
+                "Checkpoint to translate with, or a directory whose newest is taken; empty: the newest of "
+                "out_dir",
+                any}),
+      {"infer_mode",
+       translating,
+       &O::infer_mode,
+       "beam_width above 0 means beam_search, sampling_temperature above 0 means sample",
+       any,
+       {"greedy", "sample", "beam_search"}},
+      {"beam_width", translating, &O::beam_width, "Hypotheses kept in beam search; 0: none",
+       between(0, 1024)},
+      {"length_penalty_weight", translating, &O::length_penalty_weight,
+       "Beam search: log-probabilities are divided by ((5 + length)/6)^this", at_least(0)},
+      {"coverage_penalty_weight", translating, &O::coverage_penalty_weight,
+       "Beam search: weight of source words left without attention", at_least(0)},
+      {"sampling_temperature", translating, &O::sampling_temperature,
+       "Sampling: each word is drawn with its probability to the power 1/this, from random_seed",
+       at_least(0)},
+      {"num_translations_per_input", translating, &O::num_translations_per_input,
+       "Lines written for each line: the best of the beam, or as many samples", between(1, 1024)},
+      {"infer_batch_size", translating, &O::infer_batch_size,
+       "Sentences translated at a time; fewer where they would need more than 1 GiB", between(1, 1 << 20)},
+      {"src_max_len_infer", translating, &O::src_max_len_infer,
+       "Longer sources are cut, in translating and in the dev perplexity; 0: no limit", at_least(0)},
+      {"tgt_max_len_infer", translating, &O::tgt_max_len_infer,
+       "Longest translation, 0: twice the source's and 10; longer targets are cut in the dev perplexity, 0: "
+       "no limit",
+       at_least(0)},
+      this_run(rare({"inference_list", translating, &O::inference_list,
+                     "Numbers of the lines to translate, from 0, separated by commas; empty: all", any})),
+      this_run(rare({"inference_ref_file", translating, &O::inference_ref_file,
+                     "References of the lines, to print the metrics of their translations", any})),
   };
 }
 
@@ -263,16 +324,20 @@ T parse_as(const Flag& flag, std::string_view text) {
 
 std::string_view title(FlagGroup group) {
   switch (group) {
+    case general:
+      return "General";
+    case data:
+      return "Data and vocabulary";
     case model:
       return "Model";
     case training:
       return "Training";
-    case data:
-      return "Data";
-    case running:
-      return "Running";
-    case inference:
-      return "Inference";
+    case distribution:
+      return "Distribution over ranks and devices";
+    case saving:
+      return "Checkpoints, scores and logs";
+    case translating:
+      return "Translating";
   }
   return "";
 }

@@ -12,8 +12,8 @@
 
 namespace nmt {
 
-/// The section of a flag in --help and --describe.
-enum class FlagGroup { model, training, data, running, inference };
+/// What a flag is for: its section in --help and --describe, in this order.
+enum class FlagGroup { general, data, model, training, distribution, saving, translating };
 
 /// The group's title, e.g. "Model".
 std::string_view title(FlagGroup group);
@@ -40,9 +40,11 @@ struct Flag {
   std::string_view name;
   FlagGroup group;
   FlagMember member;
-  std::string_view help;
+  std::string help;
   Range range;                                 ///< For numbers.
   std::vector<std::string_view> choices = {};  ///< For strings; empty: anything.
+  bool rare = false;                           ///< Only in --help=all.
+  bool this_run = false;                       ///< Says where and how to run: never taken from a checkpoint.
 
   [[nodiscard]] bool is_switch() const { return std::holds_alternative<bool Options::*>(member); }
   /// The range or the choices in words; may be empty.

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
@@ -14,14 +15,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string text_of(const Json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+/// The value as on a command line: a list is its values separated by commas.
+std::string text_of(const Json& value) {
+  if (!value.is_array()) return value.is_string() ? value.get<std::string>() : value.dump();
+  std::string text;
+  for (const Json& part : value) {
+    if (!text.empty()) text += ',';
+    text += text_of(part);
+  }
+  return text;
+}
+
+bool is_list_of_scalars(const Json& value) {
+  return value.is_array() && std::all_of(value.begin(), value.end(), [](const Json& part) {
+           return part.is_string() || part.is_number();
+         });
+}
 
 bool has_type_of(const Flag& flag, const Json& value) {
   return std::visit(
       [&](auto member) {
         using T = std::remove_cvref_t<decltype(std::declval<Options>().*member)>;
         if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
-        if constexpr (std::is_same_v<T, std::string>) return value.is_string();
+        if constexpr (std::is_same_v<T, std::string>) return value.is_string() || is_list_of_scalars(value);
         if constexpr (std::is_same_v<T, double>) return value.is_number();
         return value.is_number_integer();
       },
@@ -45,8 +61,9 @@ std::vector<std::pair<std::string, std::string>> options_in_json(const std::stri
   }
   std::vector<std::pair<std::string, std::string>> result;
   for (const auto& [name, value] : object.items()) {
-    if (const TensorflowNmtFlag* known = find_tensorflow_nmt_flag(name)) {
-      check_tensorflow_nmt_flag(*known, text_of(value));
+    if (value.is_null()) continue;  // not set
+    if (find_tensorflow_nmt_flag(name) != nullptr) {
+      result.emplace_back(name, text_of(value));
       continue;
     }
     const Flag* flag = find_flag(name);
@@ -76,7 +93,13 @@ std::string to_json(const Options& options) {
 
 Options options_from_json(const std::string& json) {
   Options options;
-  for (const auto& [name, value] : options_in_json(json, "options")) assign(*find_flag(name), value, options);
+  for (const auto& [name, value] : options_in_json(json, "options")) {
+    if (const Flag* flag = find_flag(name)) {
+      assign(*flag, value, options);
+    } else {
+      check_tensorflow_nmt_flag(*find_tensorflow_nmt_flag(name), value);
+    }
+  }
   return options;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ struct Options {
   std::string warmup_scheme = "t2t";  ///< t2t | linear
   std::string decay_scheme;           ///< "" | luong5 | luong10 | luong234 (tensorflow/nmt), or "cosine"
   double max_gradient_norm = 5.0;
+  std::string on_divergence = "stop";  ///< stop | rollback (to the newest good checkpoint)
   double label_smoothing = 0.0;
   /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
   /// Matters for SGD's step and for max_gradient_norm.
@@ -53,6 +55,11 @@ struct Options {
   std::int64_t builtin_corpus = 0;  ///< Sentences to generate for training instead of reading files.
   std::string vocab_prefix;         ///< Word lists PREFIX.src/.tgt, or with subword_option=spm models.
   std::string subword_option;       ///< "" (words of vocab_prefix) | bpe | spm
+  std::string sos = "<s>";          ///< The entry of a word list that starts a sentence.
+  std::string eos = "</s>";         ///< The entry of a word list that ends one.
+  bool check_special_token = true;  ///< Puts <unk>, sos, eos before a word list that does not start so.
+  bool use_char_encode = false;     ///< The source's words are read byte by byte.
+  std::int64_t max_train = 0;       ///< Sentence pairs to train on, from the first; 0: all.
   int vocab_size = 8000;     ///< Pieces to train where no vocab_prefix is given; or the size for --describe.
   bool share_vocab = false;  ///< One vocabulary and one embedding table for both languages.
   int src_max_len = 50;
@@ -62,13 +69,16 @@ struct Options {
   std::string out_dir;
   std::int64_t steps_per_stats = 100;
   std::int64_t steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
-  std::int64_t steps_per_external_eval = 0;  ///< Dev BLEU; 0: 5 x steps_per_eval.
+  std::int64_t steps_per_external_eval = 0;  ///< Dev metrics; 0: 5 x steps_per_eval.
+  std::string metrics = "bleu";              ///< Names of `all_metrics`, separated by commas.
   int num_keep_ckpts = 5;
+  bool avg_ckpts = false;              ///< The mean of the kept checkpoints is scored and saved, too.
   bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
   bool background_checkpoints = true;  ///< Training goes on while a copy is written.
   std::string log_jsonl;
   std::string preset;
   std::string hparams_path;
+  bool override_loaded_hparams = false;  ///< See `with_explicit_options`.
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   std::string device = "cpu";
@@ -81,9 +91,13 @@ struct Options {
   bool infer = false;
   std::string inference_input_file;   ///< Empty: standard input.
   std::string inference_output_file;  ///< Empty: standard output.
-  std::string ckpt;                   ///< A checkpoint; empty: the newest of out_dir.
-  std::string infer_mode = "greedy";  ///< greedy | beam_search
+  std::string inference_list;         ///< Numbers of the lines to translate, from 0; empty: all.
+  std::string inference_ref_file;     ///< References, to print the translations' scores; empty: none.
+  std::string ckpt;                   ///< A checkpoint, or a directory of some; empty: the newest of out_dir.
+  std::string infer_mode = "greedy";  ///< greedy | sample | beam_search
   int beam_width = 0;                 ///< Above 0 switches beam search on.
+  double sampling_temperature = 0.0;  ///< Above 0 switches sampling on.
+  int num_translations_per_input = 1;
   double length_penalty_weight = 0.0;
   double coverage_penalty_weight = 0.0;
   int infer_batch_size = 32;
@@ -98,17 +112,21 @@ struct Options {
 struct ParsedOptions {
   Options options;
   std::vector<std::string> explicitly_set;  ///< Flags given on the command line or in the hparams file.
+  std::vector<std::string> notices;         ///< What a person should be told about the flags.
   bool help = false;
+  bool help_all = false;  ///< --help=all
   bool version = false;
 };
 
 /// Defaults, overridden by the preset, then by the hparams file, then by the flags; the last of a repeated
-/// flag counts. Accepts `--name=value`, `--name value` and, for switches, `--name`. A flag of tensorflow/nmt
-/// without a member here is accepted with the value that matches the behaviour here. The result is validated
-/// (see `validate`), unless --help or --version is given. Some settings imply others, unless a flag says
-/// otherwise:
-/// - `--inference_input_file` means `--infer`; `--beam_width` above 0 means `--infer_mode=beam_search`, and
-///   `--infer_mode=greedy` means `--beam_width=0`;
+/// flag counts. Accepts `--name=value`, `--name value` and, for switches, `--name`. In the file, a list is
+/// its values separated by commas, and null leaves a flag as it is. A flag of tensorflow/nmt without a member
+/// here is accepted with the value that matches the behaviour here, or with any value if none changes a
+/// result. The values' ranges are checked, and what they are together (`validate`) unless a checkpoint may
+/// add to them, that is with --out_dir or --ckpt. Some settings imply others, unless a flag says otherwise:
+/// - `--inference_input_file` means `--infer`; `--sampling_temperature` above 0 means `--infer_mode=sample`,
+///   `--beam_width` above 0 means `--infer_mode=beam_search`, and `--infer_mode` sets what another mode needs
+///   to 0;
 /// - `--train_prefix` or `--vocab_prefix` takes the place of a preset's built-in corpus;
 /// - unequal numbers of encoder and decoder layers mean `--pass_hidden_state=false`.
 /// Throws `ddl::Error`: `invalid_argument` for an unknown flag (naming the nearest), an unknown preset, a
@@ -116,12 +134,25 @@ struct ParsedOptions {
 /// tensorflow/nmt that is not available; `io` or `corrupt_data` for the hparams file.
 ParsedOptions parse_options(int argc, const char* const* argv);
 
-/// `base` with the members that are explicitly set in `parsed`, and with what these imply: a checkpoint's
-/// options, changed by the flags of this run. Not validated.
-Options with_explicit_options(Options base, const ParsedOptions& parsed);
+/// The options of a run that goes on from a checkpoint, or translates with it: those that were saved, changed
+/// by this run's flags, preset and hparams file, and by what these imply. With `--override_loaded_hparams`,
+/// this run's options, defaults included; with `--override_loaded_hparams=false`, only this run's flags for
+/// translating change what was saved. Where and how to run (directories, files, device, threads) is always
+/// this run's. Not validated.
+Options with_explicit_options(Options saved, const ParsedOptions& parsed);
 
-/// The text of --help: flags by group, each with its default and the values that it allows.
-std::string help_text();
+/// How the options of a run differ from those that were saved in its checkpoint, and which of its flags are
+/// not used; a line for each.
+std::vector<std::string> changes_from_saved(const Options& saved, const Options& run,
+                                            const ParsedOptions& parsed);
+
+/// The numbers of --inference_list, of a text of `lines` lines; all of them if the list is empty. Throws
+/// `invalid_argument` for what is no number of a line.
+std::vector<std::size_t> inference_indices(const std::string& list, std::size_t lines);
+
+/// The text of --help: flags by what they are for, each with its default and the values that it allows.
+/// `all`: also the rare ones, and those of tensorflow/nmt that change nothing here.
+std::string help_text(bool all = false);
 
 /// A table for --describe: by group, each flag with its value, and a star if it differs from the default.
 std::string describe_options(const Options& options);
@@ -132,7 +163,9 @@ std::string describe_options(const Options& options);
 std::string to_json(const Options& options);
 Options options_from_json(const std::string& json);
 
-/// Checks ranges and combinations; throws `invalid_argument` naming flag, value and what is allowed.
+/// Checks each flag's range; throws `invalid_argument` naming flag, value and what is allowed.
+void validate_values(const Options& options);
+/// Checks ranges and combinations; throws in the same way.
 void validate(const Options& options);
 
 }  // namespace nmt

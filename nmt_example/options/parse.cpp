@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <boost/program_options.hpp>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -35,25 +36,29 @@ std::string help_of(const Flag& flag) {
   return text + fmt::format(" (default {})", value.empty() ? "\"\"" : value);
 }
 
-po::options_description described(FlagGroup group) {
+po::options_description described(FlagGroup group, bool all) {
   po::options_description description(std::string(title(group)), 110, 70);
+  if (group == FlagGroup::general) {
+    description.add_options()("help,h", po::value<std::string>()->implicit_value("")->value_name("[all]"),
+                              "This text; --help=all: also the flags that are rarely needed")("version",
+                                                                                              "The version");
+  }
   for (const Flag& flag : all_flags()) {
-    if (flag.group != group) continue;
+    if (flag.group != group || (flag.rare && !all)) continue;
     auto* value = po::value<std::string>()->value_name(flag.is_switch() ? "[BOOL]" : "VALUE");
     description.add_options()(std::string(flag.name).c_str(), value, help_of(flag).c_str());
   }
   return description;
 }
 
-constexpr FlagGroup groups[] = {FlagGroup::model, FlagGroup::training, FlagGroup::data, FlagGroup::running,
-                                FlagGroup::inference};
+constexpr FlagGroup groups[] = {FlagGroup::general,    FlagGroup::data,         FlagGroup::model,
+                                FlagGroup::training,   FlagGroup::distribution, FlagGroup::saving,
+                                FlagGroup::translating};
 
-po::options_description documented_flags() {
+po::options_description documented_flags(bool all) {
   po::options_description description(110, 70);
-  for (const FlagGroup group : groups) description.add(described(group));
-  po::options_description general("General", 110, 70);
-  general.add_options()("help,h", "This text")("version", "The version");
-  return description.add(general);
+  for (const FlagGroup group : groups) description.add(described(group, all));
+  return description;
 }
 
 bool is_switch(const std::string& name) {
@@ -73,6 +78,10 @@ std::vector<po::option> read_adjacent_value_or_switch(std::vector<std::string>& 
   std::size_t used = 1;
   if (equals != std::string::npos) {
     option.value = {token.substr(equals + 1)};
+  } else if (name == "help") {
+    const bool all = arguments.size() > 1 && arguments[1] == "all";
+    if (all) option.value = {"all"};
+    used = all ? 2 : 1;
   } else if (is_switch(name)) {
     static constexpr std::string_view words[] = {"true", "false", "True", "False"};
     const bool has_value = arguments.size() > 1 && std::ranges::find(words, arguments[1]) != std::end(words);
@@ -100,7 +109,7 @@ po::parsed_options split(int argc, const char* const* argv, const po::options_de
 }
 
 Settings read_flags(int argc, const char* const* argv, ParsedOptions& parsed) {
-  po::options_description known = documented_flags();
+  po::options_description known = documented_flags(true);
   for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) {
     known.add_options()(std::string(flag.name).c_str(), po::value<std::string>());
   }
@@ -110,10 +119,11 @@ Settings read_flags(int argc, const char* const* argv, ParsedOptions& parsed) {
       const std::string& name = option.string_key;
       if (name.empty())
         fail(fmt::format("unexpected argument '{}': flags start with --", option.value.at(0)));
-      if (name == "help" || name == "version") {
-        (name == "help" ? parsed.help : parsed.version) = true;
-      } else if (const TensorflowNmtFlag* flag = find_tensorflow_nmt_flag(name)) {
-        check_tensorflow_nmt_flag(*flag, option.value.at(0));
+      if (name == "help") {
+        parsed.help = true;
+        parsed.help_all = !option.value.empty() && option.value.front() == "all";
+      } else if (name == "version") {
+        parsed.version = true;
       } else {
         settings.emplace_back(name, option.value.at(0));
       }
@@ -153,13 +163,48 @@ void apply_consequences(Options& options, const std::vector<std::string>& explic
     return std::ranges::find(explicitly_set, name) != explicitly_set.end();
   };
   if (is_set("inference_input_file") && !is_set("infer")) options.infer = true;
-  if (!is_set("infer_mode")) options.infer_mode = options.beam_width > 0 ? "beam_search" : "greedy";
-  if (options.infer_mode == "greedy" && options.beam_width > 0) options.beam_width = 0;
+  if (!is_set("infer_mode")) {
+    // Of a checkpoint's mode and what this run's flags mean, the latter counts.
+    if (is_set("beam_width") && !is_set("sampling_temperature")) options.sampling_temperature = 0;
+    if (is_set("sampling_temperature") && !is_set("beam_width")) options.beam_width = 0;
+    options.infer_mode = options.beam_width > 0             ? "beam_search"
+                         : options.sampling_temperature > 0 ? "sample"
+                                                            : "greedy";
+  } else {
+    if (options.infer_mode != "beam_search") options.beam_width = 0;
+    if (options.infer_mode != "sample") options.sampling_temperature = 0;
+  }
   if ((is_set("train_prefix") || is_set("vocab_prefix")) && !is_set("builtin_corpus")) {
     options.builtin_corpus = 0;
   }
   if (options.encoder_layers() != options.decoder_layers() && !is_set("pass_hidden_state")) {
     options.pass_hidden_state = false;
+  }
+}
+
+/// Checks the flags of tensorflow/nmt that have no member in Options, and says what is to be known of them.
+void check_tensorflow_nmt_flags(const Settings& settings, ParsedOptions& parsed) {
+  std::string without_effect;
+  for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) {
+    const std::string* value = last_value(settings, flag.name);
+    if (value == nullptr) continue;
+    if (check_tensorflow_nmt_flag(flag, *value)) continue;
+    without_effect +=
+        fmt::format("{}--{}={} ({})", without_effect.empty() ? "" : ", ", flag.name, *value, flag.instead);
+  }
+  if (!without_effect.empty()) {
+    parsed.notices.push_back("flags of tensorflow/nmt that change nothing here: " + without_effect);
+  }
+  const std::string* gpus = last_value(settings, "num_gpus");
+  if (gpus == nullptr) return;
+  const bool on_gpu = parsed.options.device == "cuda";
+  if (*gpus == "0" && on_gpu) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     "--num_gpus=0 and --device=cuda: choose one; --device says where each rank computes");
+  }
+  if (*gpus != "0" && !on_gpu) {
+    parsed.notices.push_back(fmt::format(
+        "--num_gpus={}: this run computes on the CPU; with --device=cuda each rank takes a GPU", *gpus));
   }
 }
 
@@ -176,29 +221,96 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   const std::string* preset = last_value(settings, "preset");
   if (preset != nullptr && !preset->empty()) apply_preset(*preset, parsed.options);
   for (const auto& [name, value] : settings) {
-    assign(*find_flag(name), value, parsed.options);
+    const Flag* flag = find_flag(name);
+    if (flag == nullptr) continue;  // one of tensorflow/nmt
+    assign(*flag, value, parsed.options);
     if (std::ranges::find(parsed.explicitly_set, name) == parsed.explicitly_set.end()) {
       parsed.explicitly_set.push_back(name);
     }
   }
+  check_tensorflow_nmt_flags(settings, parsed);
   apply_consequences(parsed.options, parsed.explicitly_set);
-  validate(parsed.options);
+  const Options& options = parsed.options;
+  const bool may_go_on = !options.describe && !(options.out_dir.empty() && options.ckpt.empty());
+  may_go_on ? validate_values(options) : validate(options);
   return parsed;
 }
 
-Options with_explicit_options(Options base, const ParsedOptions& parsed) {
-  for (const std::string& name : parsed.explicitly_set) copy_value(*find_flag(name), parsed.options, base);
-  apply_consequences(base, parsed.explicitly_set);
-  return base;
+Options with_explicit_options(Options saved, const ParsedOptions& parsed) {
+  const bool is_given = std::ranges::count(parsed.explicitly_set, "override_loaded_hparams") > 0;
+  if (parsed.options.override_loaded_hparams) return parsed.options;
+  if (!is_given && !parsed.options.preset.empty()) apply_preset(parsed.options.preset, saved);
+  std::vector<std::string> used;
+  for (const std::string& name : parsed.explicitly_set) {
+    const Flag& flag = *find_flag(name);
+    if (is_given && !flag.this_run && flag.group != FlagGroup::translating) continue;
+    copy_value(flag, parsed.options, saved);
+    used.push_back(name);
+  }
+  for (const Flag& flag : all_flags()) {
+    if (flag.this_run) copy_value(flag, parsed.options, saved);
+  }
+  apply_consequences(saved, used);
+  return saved;
 }
 
-std::string help_text() {
+std::vector<std::string> changes_from_saved(const Options& saved, const Options& run,
+                                            const ParsedOptions& parsed) {
+  const auto shown = [](const std::string& value) { return value.empty() ? std::string("\"\"") : value; };
+  std::vector<std::string> lines;
+  for (const Flag& flag : all_flags()) {
+    if (flag.this_run) continue;
+    const std::string before = value_text(flag, saved);
+    const std::string now = value_text(flag, run);
+    const std::string asked = value_text(flag, parsed.options);
+    if (before != now) {
+      lines.push_back(fmt::format("--{}: {}, the checkpoint had {}", flag.name, shown(now), shown(before)));
+    } else if (asked != now && std::ranges::count(parsed.explicitly_set, flag.name) > 0) {
+      lines.push_back(fmt::format("--{}: {} as in the checkpoint, not {} (--override_loaded_hparams=false)",
+                                  flag.name, shown(now), shown(asked)));
+    }
+  }
+  return lines;
+}
+
+std::vector<std::size_t> inference_indices(const std::string& list, std::size_t lines) {
+  std::vector<std::size_t> indices;
+  if (list.empty()) {
+    for (std::size_t i = 0; i < lines; ++i) indices.push_back(i);
+    return indices;
+  }
+  for (std::size_t begin = 0; begin <= list.size();) {
+    const std::size_t end = std::min(list.find(',', begin), list.size());
+    std::size_t index = 0;
+    const auto [rest, error] = std::from_chars(list.data() + begin, list.data() + end, index);
+    if (error != std::errc() || rest != list.data() + end || index >= lines) {
+      throw ddl::Error(
+          ddl::ErrorCode::invalid_argument,
+          fmt::format("--inference_list={}: \"{}\" is no number of a line; expected numbers from "
+                      "0 to {}, separated by commas",
+                      list, list.substr(begin, end - begin), lines == 0 ? 0 : lines - 1));
+    }
+    indices.push_back(index);
+    begin = end + 1;
+  }
+  return indices;
+}
+
+std::string help_text(bool all) {
   std::ostringstream text;
   text << "Usage: mpirun -np RANKS ddl_nmt [--flag=value | --flag value | --switch] ...\n"
           "Trains an LSTM translator on all ranks together, or translates with one (--infer).\n"
           "Flags have the names and meanings of tensorflow/nmt.\n"
-       << documented_flags() << "\nPresets:\n";
+       << documented_flags(all) << "\nPresets:\n";
   for (const Preset& preset : presets()) text << fmt::format("  {:<15} {}\n", preset.name, preset.help);
+  if (!all) {
+    text << "\n--help=all lists the flags that are rarely needed, too.\n";
+    return text.str();
+  }
+  text << "\nFlags of tensorflow/nmt that are accepted with the values of what is done here:\n";
+  for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) {
+    text << fmt::format("  --{:<27} {}: {}\n", flag.name, flag.accepted_text(), flag.instead);
+  }
   return text.str();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
+#include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/options.hpp"
 
@@ -59,6 +60,21 @@ void check_vocabulary(const Options& options) {
   require(options.subword_option != "bpe" || !options.vocab_prefix.empty(),
           "--subword_option=bpe: needs --vocab_prefix, the vocabulary of the pieces that the text is split "
           "into; without it SentencePiece pieces are trained");
+  const Options defaults;
+  const bool special_words = options.sos != defaults.sos || options.eos != defaults.eos ||
+                             options.check_special_token != defaults.check_special_token;
+  require(!special_words || !options.vocab_prefix.empty(),
+          "--sos, --eos and --check_special_token are about word lists: give one with --vocab_prefix");
+  for (const std::string* word : {&options.sos, &options.eos}) {
+    require(!word->empty() && word->find_first_of(" \t\r\n") == std::string::npos,
+            fmt::format("--{}={}: must be one word", word == &options.sos ? "sos" : "eos",
+                        word->empty() ? "\"\"" : *word));
+  }
+  require(options.sos != options.eos,
+          fmt::format("--sos={} and --eos={}: must differ", options.sos, options.eos));
+  require(!options.use_char_encode || !options.share_vocab,
+          "--use_char_encode and --share_vocab: the source is read as bytes and the target as words, which "
+          "cannot share an embedding; leave one out");
 }
 
 void check_training_data(const Options& options) {
@@ -82,18 +98,46 @@ void check_training_data(const Options& options) {
 void check_inference(const Options& options) {
   require(options.infer_mode != "beam_search" || options.beam_width > 0,
           "--infer_mode=beam_search: needs --beam_width=N of at least 1");
+  require(options.infer_mode != "sample" || options.sampling_temperature > 0,
+          "--infer_mode=sample: needs --sampling_temperature=T above 0, for instance 1");
+  require(options.beam_width == 0 || options.sampling_temperature == 0,
+          fmt::format("--beam_width={} and --sampling_temperature={}: choose one", options.beam_width,
+                      options.sampling_temperature));
+  const int translations = options.num_translations_per_input;
+  require(translations == 1 || options.infer_mode != "greedy",
+          fmt::format("--num_translations_per_input={}: greedy search gives one; add --beam_width=N or "
+                      "--sampling_temperature=T",
+                      translations));
+  require(options.infer_mode != "beam_search" || translations <= options.beam_width,
+          fmt::format("--num_translations_per_input={}: a beam of --beam_width={} gives no more than that",
+                      translations, options.beam_width));
   require(!options.infer || !options.ckpt.empty() || !options.out_dir.empty(),
           "--infer: give --out_dir (its newest checkpoint is used) or --ckpt");
 }
 
+void check_saving(const Options& options) {
+  metrics_of(options.metrics);
+  require(!options.avg_ckpts || !options.out_dir.empty() || options.infer,
+          "--avg_ckpts: needs --out_dir, whose checkpoints it averages");
+  require(!options.avg_ckpts || options.num_keep_ckpts > 0,
+          "--avg_ckpts: needs --num_keep_ckpts=N above 0, the number of checkpoints to average");
+  require(options.on_divergence != "rollback" || !options.out_dir.empty() || options.infer,
+          "--on_divergence=rollback: needs --out_dir, whose checkpoints it goes back to");
+}
+
 }  // namespace
 
-void validate(const Options& options) {
+void validate_values(const Options& options) {
   for (const Flag& flag : all_flags()) check_range(flag, options);
+}
+
+void validate(const Options& options) {
+  validate_values(options);
   check_model(options);
   check_schedule(options);
   check_vocabulary(options);
   check_inference(options);
+  check_saving(options);
   if (!options.infer && !options.describe) check_training_data(options);
 }
 

@@ -12,24 +12,33 @@ constexpr std::size_t builtin_test_sentences = 1000;
 
 Vocabulary vocabulary_from_file(const Options& options, const std::string& suffix) {
   const std::string path = options.vocab_prefix + "." + suffix;
-  if (options.subword_option == "spm") return Vocabulary::from_sentencepiece_file(path);
-  return Vocabulary::from_word_list(path,
-                                    options.subword_option == "bpe" ? WordJoining::bpe : WordJoining::words);
+  const SpecialWords special{options.sos, options.eos, options.check_special_token};
+  if (options.subword_option == "spm") return Vocabulary::from_sentencepiece_file(path, special);
+  return Vocabulary::from_word_list(
+      path, options.subword_option == "bpe" ? WordJoining::bpe : WordJoining::words, special);
 }
 
 }  // namespace
 
 Texts load_texts(ddl::Context& context, const Options& options) {
   Texts texts;
+  const auto only_first = [&](ParallelText& text) {
+    const auto most = static_cast<std::size_t>(options.max_train);
+    if (most == 0 || text.size() <= most) return;
+    text.source.resize(most);
+    text.target.resize(most);
+  };
   context.on_all_ranks("read the corpus", [&] {
     if (options.builtin_corpus > 0) {
       texts.train = number_corpus(CorpusSplit::train, static_cast<std::size_t>(options.builtin_corpus),
                                   options.random_seed);
+      only_first(texts.train);
       texts.dev = number_corpus(CorpusSplit::dev, builtin_dev_sentences, 1);
       texts.test = number_corpus(CorpusSplit::test, builtin_test_sentences, 1);
       return;
     }
     texts.train = read_parallel_text(options.train_prefix, options.src, options.tgt);
+    only_first(texts.train);
     if (!options.dev_prefix.empty())
       texts.dev = read_parallel_text(options.dev_prefix, options.src, options.tgt);
     if (!options.test_prefix.empty())
@@ -40,7 +49,8 @@ Texts load_texts(ddl::Context& context, const Options& options) {
 
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options) {
   if (options.vocab_prefix.empty()) return std::nullopt;
-  Vocabulary source = vocabulary_from_file(options, options.src);
+  Vocabulary source =
+      options.use_char_encode ? Vocabulary::bytes_of_words() : vocabulary_from_file(options, options.src);
   Vocabulary target = options.share_vocab ? source : vocabulary_from_file(options, options.tgt);
   return VocabularyPair{std::move(source), std::move(target)};
 }
@@ -63,7 +73,9 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
       both.insert(both.end(), train.target.begin(), train.target.end());
       source = target = Vocabulary::train(both, size, settings).serialize();
     } else {
-      source = Vocabulary::train(train.source, size, settings).serialize();
+      source = (options.use_char_encode ? Vocabulary::bytes_of_words()
+                                        : Vocabulary::train(train.source, size, settings))
+                   .serialize();
       target = Vocabulary::train(train.target, size, settings).serialize();
     }
   });

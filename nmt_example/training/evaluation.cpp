@@ -51,12 +51,13 @@ double mean_loss(ddl::Context& context, Model& model, const Dataset& dataset) {
   return sums[0] / sums[1];
 }
 
-TextScore score_text(ddl::Context& context, Translator& translator, const ParallelText& text) {
-  TextScore score;
-  score.translations = translator.translate(context, text.source);
-  score.bleu = corpus_bleu(score.translations, text.target);
-  score.exact = exact_match(score.translations, text.target);
-  return score;
+TextScores score_text(ddl::Context& context, Translator& translator, const ParallelText& text,
+                      std::span<const Metric* const> metrics) {
+  TextScores result;
+  result.translations = translator.translate(context, text.source);
+  for (const Metric* metric : metrics)
+    result.scores.push_back(metric->score(result.translations, text.target));
+  return result;
 }
 
 }  // namespace nmt

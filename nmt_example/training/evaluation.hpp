@@ -1,12 +1,13 @@
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
 #include "ddl/context.hpp"
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/inference/translator.hpp"
-#include "nmt_example/metrics/bleu.hpp"
+#include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/model/model.hpp"
 
 namespace nmt {
@@ -19,12 +20,12 @@ BatchView view_of(const Batch& batch);
 /// Collective.
 double mean_loss(ddl::Context& context, Model& model, const Dataset& dataset);
 
-struct TextScore {
-  BleuScore bleu;
-  double exact = 0;  ///< Share of translations equal to the reference.
+struct TextScores {
+  std::vector<MetricScore> scores;  ///< One for each metric.
   std::vector<std::string> translations;
 };
 /// Translates the source side, spread over the ranks, and compares it with the target side. Collective.
-TextScore score_text(ddl::Context& context, Translator& translator, const ParallelText& text);
+TextScores score_text(ddl::Context& context, Translator& translator, const ParallelText& text,
+                      std::span<const Metric* const> metrics);
 
 }  // namespace nmt

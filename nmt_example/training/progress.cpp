@@ -102,6 +102,15 @@ void Progress::step(const StepReport& report) {
   if (terminal_ && !last && (line || seconds_since_bar_ >= seconds_between_bars)) draw_bar(report);
 }
 
+void Progress::score(std::string_view metric, double value) {
+  const auto found = std::ranges::find(scores_, metric, &std::pair<std::string, double>::first);
+  if (found != scores_.end()) {
+    found->second = value;
+  } else {
+    scores_.emplace_back(metric, value);
+  }
+}
+
 void Progress::note(std::string_view line) {
   erase_bar();
   out_ << line << '\n' << std::flush;
@@ -114,7 +123,9 @@ void Progress::print_line(const StepReport& last) {
       fmt::format("  step {} lr {:g} step-time {:.2f}s wps {:.2f}K ppl {:.2f} gN {:.2f}", last.step,
                   last.learning_rate, w.seconds / static_cast<double>(w.steps), w.words / w.seconds / 1e3,
                   perplexity(w.loss_sum, w.target_tokens), last.gradient_norm);
-  if (bleu_) text += fmt::format(" bleu {:.2f}", *bleu_);
+  for (const auto& [metric, value] : scores_) {
+    text += fmt::format("{} {} {:.2f}", metric == scores_.front().first ? "" : ",", metric, value);
+  }
   text += fmt::format(", eta {}", duration_text(left * w.seconds / static_cast<double>(w.steps)));
   note(text);
   since_line_ = {};

@@ -7,6 +7,8 @@
 #include <ostream>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 namespace nmt {
 
@@ -51,7 +53,7 @@ class StepLog {
 
 /// Shows a person how training goes: every `steps_per_stats` steps, and after the last one, a line
 /// `  step 100 lr 0.001 step-time 0.11s wps 51.53K ppl 1733.09 gN 14.20 bleu 0.00, eta 3m12s`
-/// with means since the previous line (lr and gN: of the last step; bleu: once there is one), and on a
+/// with means since the previous line (lr and gN: of the last step; scores: once there are some), and on a
 /// terminal a bar below it. For one rank; not thread-safe. Errors: `StepLog`'s.
 class Progress {
  public:
@@ -62,8 +64,8 @@ class Progress {
   Progress& operator=(const Progress&) = delete;
 
   void step(const StepReport& report);
-  /// The newest BLEU, shown from the next line on.
-  void bleu(double score) { bleu_ = score; }
+  /// The newest score of a metric, shown from the next line on.
+  void score(std::string_view metric, double value);
   /// Prints a line of its own, after erasing the bar.
   void note(std::string_view line);
 
@@ -87,7 +89,7 @@ class Progress {
   double seconds_since_bar_ = 0;
   Window since_line_;
   Window since_start_;
-  std::optional<double> bleu_;
+  std::vector<std::pair<std::string, double>> scores_;
   std::optional<StepLog> log_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
@@ -52,6 +53,14 @@ class Moments {
   HostMirror mirror_;
 };
 
+ddl::CheckpointContents contents_of(const RunState& state, const VocabularyPair& vocabularies) {
+  ddl::CheckpointContents contents;
+  contents.state = state.to_json();
+  contents.files[source_file] = vocabularies.source.serialize();
+  contents.files[target_file] = vocabularies.target.serialize();
+  return contents;
+}
+
 template <typename T>
 void compare(std::string& differences, const char* name, const T& saved, const T& wanted) {
   if (saved == wanted) return;
@@ -70,7 +79,11 @@ std::string RunState::to_json() const {
   ordered_json json = {{"step", step}};
   if (!sampler.empty()) json["sampler"] = ordered_json::parse(sampler);
   if (!reducer.empty()) json["reducer"] = ordered_json::parse(reducer);
-  json["best_bleu"] = best_bleu;
+  json["best"] = ordered_json::object();
+  for (const auto& [name, score] : best) {
+    json["best"][name] = {{"score", score.score}, {"step", score.step}};
+  }
+  json["rollbacks"] = rollbacks;
   json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
 }
@@ -78,11 +91,20 @@ std::string RunState::to_json() const {
 RunState RunState::from_json(const std::string& text) {
   try {
     const auto json = nlohmann::ordered_json::parse(text);
-    return {.step = json.at("step"),
-            .sampler = json.contains("sampler") ? json.at("sampler").dump() : "",
-            .reducer = json.contains("reducer") ? json.at("reducer").dump() : "",
-            .best_bleu = json.at("best_bleu"),
-            .options_json = json.at("options").dump()};
+    RunState state;
+    state.step = json.at("step");
+    if (json.contains("sampler")) state.sampler = json.at("sampler").dump();
+    if (json.contains("reducer")) state.reducer = json.at("reducer").dump();
+    state.options_json = json.at("options").dump();
+    state.rollbacks = json.value("rollbacks", 0);
+    if (json.contains("best")) {
+      for (const auto& [name, best] : json.at("best").items()) {
+        state.best[name] = {best.at("score"), best.at("step")};
+      }
+    } else if (const double bleu = json.at("best_bleu"); bleu >= 0) {  // of an older version
+      state.best["best_bleu"] = {bleu, 0};
+    }
+    return state;
   } catch (const nlohmann::json::exception& error) {
     throw ddl::Error(ddl::ErrorCode::corrupt_data,
                      fmt::format("the checkpoint's state.json is not one of ddl_nmt: {}", error.what()));
@@ -135,20 +157,26 @@ std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& check
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
-                               std::optional<double> metric,
                                std::optional<std::vector<ddl::NamedTensor>> residuals) {
   HostMirror model(backend, values_of(parameters));
   Moments moments(backend, optimizer);
   model.download();
   moments.mirror().download();
-  ddl::CheckpointContents contents;
+  ddl::CheckpointContents contents = contents_of(state, vocabularies);
   contents.groups["model"] = {.whole = model.tensors()};
   if (!moments.empty()) contents.groups["optimizer"] = moments.group();
   if (residuals) contents.groups[reducer_group] = {.per_rank = std::move(*residuals)};
-  contents.state = state.to_json();
-  contents.files[source_file] = vocabularies.source.serialize();
-  contents.files[target_file] = vocabularies.target.serialize();
-  return checkpoint.save(state.step, contents, metric);
+  return checkpoint.save(state.step, contents);
+}
+
+std::filesystem::path save_model(ddl::Checkpoint& checkpoint, const RunState& state,
+                                 const VocabularyPair& vocabularies, Backend& backend,
+                                 const ParameterSet& parameters) {
+  HostMirror model(backend, values_of(parameters));
+  model.download();
+  ddl::CheckpointContents contents = contents_of(state, vocabularies);
+  contents.groups["model"] = {.whole = model.tensors()};
+  return checkpoint.save(state.step, contents);
 }
 
 void check_resumable(const RunState& saved, const std::string& checkpoint) {
@@ -173,6 +201,13 @@ void check_same_model(const Options& saved, const Options& wanted, const std::st
   compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
   compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
   compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);
+  // The checkpoint holds its vocabularies.
+  compare(differences, "--subword_option", saved.subword_option, wanted.subword_option);
+  compare(differences, "--vocab_size", saved.vocab_size, wanted.vocab_size);
+  compare(differences, "--sos", saved.sos, wanted.sos);
+  compare(differences, "--eos", saved.eos, wanted.eos);
+  compare(differences, "--check_special_token", saved.check_special_token, wanted.check_special_token);
+  compare(differences, "--use_char_encode", saved.use_char_encode, wanted.use_char_encode);
   if (differences.empty()) return;
   throw ddl::Error(
       ddl::ErrorCode::mismatch,
@@ -197,6 +232,16 @@ void check_same_vocabularies(const VocabularyPair& saved, const Options& wanted,
   };
   check(saved.source, given->source, wanted.src);
   check(saved.target, given->target, wanted.share_vocab ? wanted.src : wanted.tgt);
+}
+
+Options options_of_run(const SavedRun& saved, const ParsedOptions& parsed) {
+  const Options before = options_from_json(saved.state().options_json);
+  const Options options = with_explicit_options(before, parsed);
+  check_same_model(before, options, saved.path());
+  if (std::ranges::count(parsed.explicitly_set, "vocab_prefix") > 0) {
+    check_same_vocabularies(saved.vocabularies(), options, saved.path());
+  }
+  return options;
 }
 
 }  // namespace nmt

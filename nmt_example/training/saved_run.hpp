@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,12 +15,21 @@
 
 namespace nmt {
 
+/// The best score of a metric, and the step of the model that has it (0: unknown).
+struct BestScore {
+  double score = 0;
+  std::uint64_t step = 0;
+};
+
 /// The contents of a checkpoint besides tensors.
 struct RunState {
   std::uint64_t step = 0;  ///< Updates done.
   std::string sampler;     ///< Which batches are left, as `TrainingStep::sampler_state`; empty: unknown.
   std::string reducer;     ///< The gradient reducer's `state`; empty: none.
-  double best_bleu = -1;   ///< Of the dev set; below 0: none yet.
+  /// Scores of the dev set, by the directory under --out_dir that keeps the model: best_METRIC, and
+  /// avg_best_METRIC for averaged models.
+  std::map<std::string, BestScore> best = {};
+  int rollbacks = 0;  ///< How often training diverged; each halves the learning rate.
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;
@@ -51,19 +61,28 @@ class SavedRun {
 /// The newest run that can be continued. Collective; see `ddl::Checkpoint::newest`.
 std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint);
 
-/// Saves parameters, optimiser, state and vocabularies. `metric`: a BLEU of this step. `residuals`: the
-/// gradient reducer's, if any rank has some. Collective.
+/// Saves parameters, optimiser, state and vocabularies. `residuals`: the gradient reducer's, if any rank has
+/// some. Collective.
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
-                               std::optional<double> metric = {},
                                std::optional<std::vector<ddl::NamedTensor>> residuals = {});
+
+/// Saves what translating needs: parameters, state and vocabularies. Collective.
+std::filesystem::path save_model(ddl::Checkpoint& checkpoint, const RunState& state,
+                                 const VocabularyPair& vocabularies, Backend& backend,
+                                 const ParameterSet& parameters);
 
 /// Throws `unsupported` if training cannot continue from the checkpoint's state.
 void check_resumable(const RunState& saved, const std::string& checkpoint);
 
 /// Throws `mismatch` if the options describe another model than the checkpoint's, naming the flags.
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint);
+
+/// The options with which to go on from a checkpoint, or to translate with it (`with_explicit_options`).
+/// Throws `mismatch` if they describe another model, or if --vocab_prefix was given and names other
+/// vocabularies.
+Options options_of_run(const SavedRun& saved, const ParsedOptions& parsed);
 
 /// Throws `mismatch` if --vocab_prefix names vocabularies that are not the checkpoint's.
 void check_same_vocabularies(const VocabularyPair& saved, const Options& wanted,

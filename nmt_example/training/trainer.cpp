@@ -15,6 +15,8 @@
 #include "ddl/hash.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
+#include "nmt_example/training/average.hpp"
+#include "nmt_example/training/best_checkpoints.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
@@ -27,6 +29,8 @@ namespace nmt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int most_rollbacks = 5;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -62,6 +66,7 @@ class Trainer {
       : context_(context),
         options_(options),
         out_(out),
+        metrics_(metrics_of(options.metrics)),
         texts_(std::move(texts)),
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
@@ -81,18 +86,14 @@ class Trainer {
     start(saved);
     context_.root_only("describe the run", [&] { print_header(); });
     std::optional<Progress> progress;
-    context_.root_only("open the step log", [&] {
-      progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
-                                        options_.steps_per_stats, options_.log_jsonl},
-                       out_, &out_ == &std::cout && standard_output_is_terminal());
-    });
+    open_progress(progress);
     const Clock::time_point begin = Clock::now();
     const auto every = [&](std::int64_t steps) {
       return static_cast<std::int64_t>(state_.step) % steps == 0;
     };
     const std::int64_t eval_steps =
         options_.steps_per_eval > 0 ? options_.steps_per_eval : 10 * options_.steps_per_stats;
-    const std::int64_t bleu_steps =
+    const std::int64_t score_steps =
         options_.steps_per_external_eval > 0 ? options_.steps_per_external_eval : 5 * eval_steps;
     bool saved_now = saved != nullptr;
     bool out_of_time = false;
@@ -101,9 +102,14 @@ class Trainer {
            request != ddl::CheckpointRequest::save_and_end) {
       const bool time_is_up =
           options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
-      const auto [report, stop, votes] =
+      const auto [report, stop, votes, diverged] =
           step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = stop;
+      if (!diverged.empty()) {
+        roll_back(diverged, progress);
+        saved_now = true;
+        continue;
+      }
       state_.step = step_.done();
       // A full disk must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
@@ -114,8 +120,9 @@ class Trainer {
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
       const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
       const bool evaluates = !in_haste && every(eval_steps);
-      // Before saving, because a checkpoint records the best BLEU so far.
-      const bool better = dev_ && !in_haste && (every(bleu_steps) || last) && report_dev_bleu(progress);
+      const bool scores = dev_ && !in_haste && (every(score_steps) || last);
+      // Before saving, because a checkpoint records the best scores so far.
+      const bool better = scores && report_dev_scores(progress);
       if (evaluates || last) report_dev_loss(progress);
       saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
       if (saved_now) save(progress);
@@ -125,7 +132,7 @@ class Trainer {
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
     if (!saved_now) save(progress);
     if (request != ddl::CheckpointRequest::save_and_end) finish(progress);
-    if (checkpoint_ != nullptr) checkpoint_->wait();
+    keep_best();
     if (progress && request == ddl::CheckpointRequest::save_and_end) {
       progress->note(fmt::format(
           "ended by SIGTERM after step {}, which is saved in {}: the same command goes on from it",
@@ -142,15 +149,96 @@ class Trainer {
       ddl::broadcast_parameters(context_, values.parameters());
       values.upload();
     } else {
-      saved->restore(backend_, model_.parameters(), &optimizer_);
-      state_ = saved->state();
-      go_on_from(saved->path());
-      saved->restore(context_, step_.gradients());
+      restore(*saved);
+      if (options_from_json(state_.options_json).learning_rate != options_.learning_rate) {
+        state_.rollbacks = 0;  // the new rate is meant as it is
+      }
     }
+    step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
     state_.options_json = to_json(options_);
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
+    keep_best();
+  }
+
+  void restore(const SavedRun& saved) {
+    saved.restore(backend_, model_.parameters(), &optimizer_);
+    state_ = saved.state();
+    go_on_from(saved.path());
+    saved.restore(context_, step_.gradients());
+  }
+
+  void open_progress(std::optional<Progress>& progress) {
+    context_.root_only("open the step log", [&] {
+      progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
+                                        options_.steps_per_stats, options_.log_jsonl},
+                       out_, &out_ == &std::cout && standard_output_is_terminal());
+    });
+  }
+
+  /// Goes back to the newest checkpoint, or, if training diverged again since it went back to that one, to
+  /// the one before. Throws, agreed, if it must not or cannot.
+  void roll_back(const std::string& diverged, std::optional<Progress>& progress) {
+    const auto give_up = [&](const std::string& what) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("{}. {}", diverged, what)).as_agreed();
+    };
+    if (options_.on_divergence != "rollback") {
+      give_up("Lower --learning_rate, or raise --warmup_steps, or let --on_divergence=rollback do that.");
+    }
+    if (state_.rollbacks == most_rollbacks) {
+      give_up(fmt::format("It went back to a checkpoint {} times before. Lower --learning_rate.",
+                          most_rollbacks));
+    }
+    keep_best();
+    auto saved = newest_run(context_, *checkpoint_);
+    if (saved && saved->state().step == state_.step) {
+      context_.root_only("put a checkpoint aside", [&] {
+        const std::filesystem::path directory = options_.out_dir;
+        const std::filesystem::path aside = directory / fmt::format("diverged-{:010}", state_.step);
+        std::filesystem::remove_all(aside);
+        std::filesystem::rename(saved->path(), aside);
+      });
+      saved = newest_run(context_, *checkpoint_);
+    }
+    if (!saved) {
+      give_up(
+          fmt::format("There is no good checkpoint in {} to go back to. Lower --learning_rate, or save "
+                      "more often with --steps_per_eval.",
+                      options_.out_dir));
+    }
+    RunState next = saved->state();
+    next.rollbacks = state_.rollbacks + 1;
+    next.best = state_.best;
+    next.options_json = state_.options_json;
+    restore(*saved);
+    state_ = std::move(next);
+    step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
+    if (progress) {
+      progress->note(fmt::format("{}; going back to step {}, with {:g} of the learning rate", diverged,
+                                 state_.step, std::ldexp(1.0, -state_.rollbacks)));
+    }
+    open_progress(progress);
+    save(progress);
+  }
+
+  /// Brings best_METRIC and avg_best_METRIC up to date. A checkpoint is there when its save is complete, so
+  /// this is called before the next save, which might remove it, and at the start and end of a run.
+  void keep_best() {
+    if (checkpoint_ == nullptr) return;
+    checkpoint_->wait();
+    context_.root_only("keep the best checkpoints", [&] {
+      const std::filesystem::path directory = options_.out_dir;
+      for (const auto& [keeper, best] : state_.best) {
+        const auto checkpoints =
+            complete_checkpoints(keeper.starts_with("avg_") ? directory / averages : directory);
+        for (const std::filesystem::path& checkpoint : checkpoints) {
+          if (checkpoint.filename() == fmt::format("step-{:010}", best.step)) {
+            keep_only(checkpoint, directory / keeper);
+          }
+        }
+      }
+    });
   }
 
   void go_on_from(const std::string& checkpoint) {
@@ -212,49 +300,109 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
-  /// Returns whether it is the best so far.
-  bool report_dev_bleu(std::optional<Progress>& progress) {
-    const TextScore score = score_text(context_, translator_, texts_.dev);
-    bleu_step_ = state_.step;
-    bleu_ = score.bleu.score;
+  /// Records the scores of this step's model, or of its average with earlier ones. Returns whether any of
+  /// them is the best so far.
+  bool record(const TextScores& dev, const std::string& prefix) {
+    bool better = false;
+    for (std::size_t m = 0; m < metrics_.size(); ++m) {
+      const double score = dev.scores[m].value;
+      const std::string keeper = prefix + std::string(metrics_[m]->name);
+      const auto best = state_.best.find(keeper);
+      if (best != state_.best.end() && score <= best->second.score) continue;
+      state_.best[keeper] = {score, state_.step};
+      better = true;
+    }
+    return better;
+  }
+
+  /// Returns whether there is something to save: a score that is the best so far, or an average.
+  bool report_dev_scores(std::optional<Progress>& progress) {
+    const TextScores dev = score_text(context_, translator_, texts_.dev, metrics_);
+    scored_step_ = state_.step;
     if (progress) {
-      progress->bleu(score.bleu.score);
-      progress->note(fmt::format("  external eval step {}: dev {}", state_.step, to_string(score.bleu)));
+      for (std::size_t m = 0; m < metrics_.size(); ++m) {
+        progress->score(metrics_[m]->name, dev.scores[m].value);
+        progress->note(fmt::format("  external eval step {}: dev {}", state_.step, dev.scores[m].text));
+      }
       const std::size_t sample = static_cast<std::size_t>(state_.step) % texts_.dev.size();
       progress->note(fmt::format("    src: {}\n    ref: {}\n    nmt: {}", texts_.dev.source[sample],
-                                 texts_.dev.target[sample], score.translations[sample]));
+                                 texts_.dev.target[sample], dev.translations[sample]));
     }
-    if (score.bleu.score <= state_.best_bleu) return false;
-    state_.best_bleu = score.bleu.score;
+    const bool better = record(dev, "best_");
+    return (options_.avg_ckpts && report_average(progress)) || better;
+  }
+
+  /// Scores the mean of this model and those of the num_keep_ckpts - 1 newest checkpoints before it, and
+  /// saves it. Returns false if there are not enough.
+  bool report_average(std::optional<Progress>& progress) {
+    if (checkpoint_ == nullptr) return false;
+    checkpoint_->wait();
+    std::string names;
+    context_.root_only("list the checkpoints", [&] {
+      for (const auto& path : complete_checkpoints(options_.out_dir)) {
+        if (path.filename() < fmt::format("step-{:010}", state_.step)) names += path.string() + '\n';
+      }
+    });
+    names = context_.broadcast_string(names);
+    std::vector<std::filesystem::path> paths;
+    for (std::size_t begin = 0; begin < names.size();) {
+      const std::size_t end = names.find('\n', begin);
+      paths.emplace_back(names.substr(begin, end - begin));
+      begin = end + 1;
+    }
+    const auto others = static_cast<std::size_t>(options_.num_keep_ckpts) - 1;
+    if (paths.size() < others) {
+      if (progress) {
+        progress->note(fmt::format("  no average yet: {} of {} checkpoints", paths.size() + 1, others + 1));
+      }
+      return false;
+    }
+    const AverageOfCheckpoints average(context_, backend_, model_.parameters(),
+                                       std::span(paths).last(others));
+    const TextScores dev = score_text(context_, translator_, texts_.dev, metrics_);
+    if (progress) {
+      for (const MetricScore& score : dev.scores) {
+        progress->note(
+            fmt::format("  average of {} checkpoints, step {}: dev {}", others + 1, state_.step, score.text));
+      }
+    }
+    record(dev, "avg_best_");
+    ddl::Checkpoint averaged(context_, std::filesystem::path(options_.out_dir) / averages,
+                             {.keep = 1, .sharded = options_.sharded_checkpoints});
+    save_model(averaged, state_, vocabularies_, backend_, model_.parameters());
     return true;
   }
 
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
+    keep_best();
     state_.sampler = step_.sampler_state();
     state_.reducer = step_.gradients().state();
-    const auto bleu = bleu_step_ == state_.step ? std::optional(bleu_) : std::nullopt;
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
-                               bleu, step_.residuals());
+                               step_.residuals());
     if (!progress) return;
-    progress->note(fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved",
-                               path.string(),
-                               bleu && *bleu == state_.best_bleu ? ", the best dev BLEU so far" : ""));
+    std::string best;
+    for (const Metric* metric : metrics_) {
+      const auto found = state_.best.find("best_" + std::string(metric->name));
+      if (found == state_.best.end() || found->second.step != state_.step) continue;
+      best += fmt::format("{}{}", best.empty() ? ", the best so far by " : " and ", metric->name);
+    }
+    progress->note(
+        fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved", path.string(), best));
   }
 
   void finish(std::optional<Progress>& progress) {
-    if (dev_ && bleu_step_ != state_.step && report_dev_bleu(progress)) save(progress);
+    if (dev_ && scored_step_ != state_.step && report_dev_scores(progress)) save(progress);
     if (texts_.test.size() > 0) {
       const Clock::time_point begin = Clock::now();
-      const TextScore score = score_text(context_, translator_, texts_.test);
+      const TextScores test = score_text(context_, translator_, texts_.test, metrics_);
       if (progress) {
-        progress->note(
-            fmt::format("test {} in {}", to_string(score.bleu), duration_text(seconds_since(begin))));
-        progress->note(
-            fmt::format("test exact matches {:.1f}% of {}", 100 * score.exact, texts_.test.size()));
+        for (const MetricScore& score : test.scores) {
+          progress->note(fmt::format("test {} in {}", score.text, duration_text(seconds_since(begin))));
+        }
         for (std::size_t i = 0; i < std::min<std::size_t>(5, texts_.test.size()); ++i) {
           progress->note(fmt::format("  src: {}\n  ref: {}\n  nmt: {}", texts_.test.source[i],
-                                     texts_.test.target[i], score.translations[i]));
+                                     texts_.test.target[i], test.translations[i]));
         }
       }
     }
@@ -262,9 +410,12 @@ class Trainer {
     if (progress) progress->note(fmt::format("peak memory {:.0f} MB a rank", peak / 1e6));
   }
 
+  static constexpr const char* averages = "avg_checkpoints";
+
   ddl::Context& context_;
   const Options& options_;
   std::ostream& out_;
+  std::vector<const Metric*> metrics_;
   Texts texts_;
   VocabularyPair vocabularies_;
   Dataset train_;
@@ -275,14 +426,12 @@ class Trainer {
   TrainingStep step_;
   Translator translator_;
   RunState state_;
-  ddl::Checkpoint* checkpoint_;             // null without --out_dir
-  std::optional<std::uint64_t> bleu_step_;  // of the newest dev BLEU
-  double bleu_ = 0;
+  ddl::Checkpoint* checkpoint_;               // null without --out_dir
+  std::optional<std::uint64_t> scored_step_;  // of the newest dev scores
 };
 
 ddl::CheckpointOptions checkpoint_options(const Options& options) {
   return {.keep = static_cast<std::size_t>(options.num_keep_ckpts),
-          .keep_best = 1,
           .sharded = options.sharded_checkpoints,
           .background = options.background_checkpoints,
           .handle_signals = true};
@@ -361,17 +510,27 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
 }
 
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
-  const Options& options = parsed.options;
-  const std::unique_ptr<Backend> backend = make_backend(context, options);
-  std::optional<ddl::Checkpoint> checkpoint;
-  if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
-  const std::optional<SavedRun> saved = checkpoint ? newest_run(context, *checkpoint) : std::nullopt;
+  const std::unique_ptr<Backend> backend = make_backend(context, parsed.options);
+  std::optional<SavedRun> saved;
+  if (!parsed.options.out_dir.empty()) {
+    ddl::Checkpoint checkpoints(context, parsed.options.out_dir);
+    saved = newest_run(context, checkpoints);
+  }
+  Options options = parsed.options;
+  context.on_all_ranks("compare with the checkpoint", [&] {
+    if (saved) options = options_of_run(*saved, parsed);
+    validate(options);
+  });
   if (saved) {
-    context.on_all_ranks("compare with the checkpoint", [&] {
-      check_same_model(options_from_json(saved->state().options_json), options, saved->path());
-      check_same_vocabularies(saved->vocabularies(), options, saved->path());
+    context.root_only("compare with the checkpoint", [&] {
+      for (const std::string& change :
+           changes_from_saved(options_from_json(saved->state().options_json), options, parsed)) {
+        fmt::print(out, "{}\n", change);
+      }
     });
   }
+  std::optional<ddl::Checkpoint> checkpoint;
+  if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
   Texts texts = load_texts(context, options);
   VocabularyPair vocabularies =
       saved ? saved->vocabularies() : make_vocabularies(context, options, texts.train);

@@ -142,15 +142,16 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
   // tensorflow/nmt's loss is the sum over words, divided by the sentences of the batch.
   const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
   const double norm = reduced.norm * mean_to_loss;
-  if (!reduced.finite || !std::isfinite(sums[0])) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}. "
-                                 "Lower --learning_rate, or raise --warmup_steps.",
-                                 done_ + 1, sums[0] / tokens, norm))
-        .as_agreed();
+  const double loss_of_word = sums[0] / tokens;
+  if (!reduced.finite || !std::isfinite(loss_of_word) || loss_of_word > std::log(1e20)) {
+    return {{},
+            sums[3] > 0,
+            {sums[4], sums[5], sums[6]},
+            fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}", done_ + 1,
+                        loss_of_word, norm)};
   }
   const double clip = norm > options_.max_gradient_norm ? options_.max_gradient_norm / norm : 1.0;
-  const double learning_rate = scaling_.learning_rate(done_);
+  const double learning_rate = learning_rate_factor_ * scaling_.learning_rate(done_);
   ++done_;
   update(reduced.scale * mean_to_loss * clip, learning_rate);
   return {{.step = static_cast<std::int64_t>(done_),

@@ -40,6 +40,8 @@ class TrainingStep {
   /// Continues as after `done` steps, with the batches that are left then. Errors as
   /// `ddl::ShardedSampler::restore`.
   void seek(std::uint64_t done, std::string_view sampler_state);
+  /// Multiplies the learning rates of all steps from now on.
+  void scale_learning_rate(double factor) noexcept { learning_rate_factor_ = factor; }
   [[nodiscard]] GradientSync& gradients() noexcept { return gradients_; }
   /// The rounding residuals of --gradient_wire, which the next step adds; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
@@ -51,9 +53,11 @@ class TrainingStep {
     StepReport report;                ///< The same on all ranks, except `seconds`.
     bool stop = false;                ///< Whether any rank wanted to stop.
     ddl::CheckpointVotes votes = {};  ///< The sums of all ranks' votes.
+    /// Why the step was not taken: training diverges, that is, the loss or the gradient's norm is not finite,
+    /// or the perplexity is above 1e20. Empty: it was taken. Otherwise the parameters are unchanged.
+    std::string diverged = {};
   };
-  /// Runs one step on all ranks. Collective. Throws `invalid_argument`, agreed, if training diverges: the
-  /// loss or the gradient's norm is not finite. The parameters are then unchanged.
+  /// Runs one step on all ranks. Collective.
   Result run(bool want_stop = false, const ddl::CheckpointVotes& votes = {});
 
   /// Checks that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
@@ -88,6 +92,7 @@ class TrainingStep {
   ddl::ShardedBatch share_;
   Batch batch_;
   std::size_t words_ = 0;  // of this rank's share
+  double learning_rate_factor_ = 1;
   std::uint64_t done_ = 0;
 };
 

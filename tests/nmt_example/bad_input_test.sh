@@ -70,6 +70,13 @@ runs "vocabulary and inference" 1 "v.en|out/step-0000000002" --infer --out_dir=o
 runs "other model and resume" 1 '--num_units: the checkpoint has 8|--attention: the checkpoint has ""' "${flags[@]}" \
   --out_dir=out --num_units=16 --attention=luong --num_train_steps=4
 runs "other model and inference" 1 "--num_units: the checkpoint has 8" --infer --out_dir=out --num_units=16
+runs "other vocabulary and resume" 1 "--vocab_size: the checkpoint has 30, this run asks for 40" "${flags[@]}" \
+  --out_dir=out --vocab_size=40
+runs "GPUs without processes" 1 "--num_gpus=2|mpirun -np N ddl_nmt --device=cuda" "${flags[@]}" --num_gpus=2
+runs "a line that is not there" 2 "--inference_list=1,4|from 0 to 3" --out_dir=out --inference_input_file=t.en \
+  --inference_list=1,4
+runs "too few references" 1 "short.en has 2 lines and the input 4" --out_dir=out --inference_input_file=t.en \
+  --inference_ref_file=short.en
 runs "no checkpoint" 1 "--out_dir=nowhere|--ckpt" --infer --out_dir=nowhere
 runs "inference from a missing file" 1 "nowhere" --out_dir=out --inference_input_file=nowhere
 runs "inference and invalid UTF-8" 1 "latin.en:2|UTF-8" --out_dir=out --inference_input_file=latin.en

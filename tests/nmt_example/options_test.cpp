@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -159,7 +160,8 @@ TEST(Options, ChoicesAreListed) {
   expect_parts(invalid({"--optimizer=rmsprop"}), {"sgd | adam"});
   expect_parts(invalid({"--decay_scheme=luong"}), {"luong5 | luong10 | luong234 | cosine"});
   expect_parts(invalid({"--lr_schedule_unit=epochs"}), {"updates | samples"});
-  expect_parts(invalid({"--infer_mode=sample", "--infer"}), {"greedy | beam_search"});
+  expect_parts(invalid({"--infer_mode=nucleus", "--infer"}), {"greedy | sample | beam_search"});
+  expect_parts(invalid({"--on_divergence=hope"}), {"stop | rollback"});
 }
 
 TEST(Options, CombinationsThatCannotWork) {
@@ -174,7 +176,21 @@ TEST(Options, CombinationsThatCannotWork) {
                {"--warmup_steps=9"});
   EXPECT_NO_THROW(described(
       {"--decay_scheme=cosine", "--warmup_steps=9", "--num_train_steps=9", "--lr_schedule_unit=samples"}));
-  expect_parts(invalid({"--infer", "--out_dir=m", "--infer_mode=beam_search"}), {"--beam_width"});
+  expect_parts(invalid({"--describe", "--infer_mode=beam_search"}), {"--beam_width"});
+  expect_parts(invalid({"--describe", "--infer_mode=sample"}), {"--sampling_temperature"});
+  expect_parts(invalid({"--describe", "--beam_width=2", "--sampling_temperature=1"}), {"choose one"});
+  expect_parts(invalid({"--describe", "--num_translations_per_input=3"}), {"greedy search gives one"});
+  expect_parts(invalid({"--describe", "--num_translations_per_input=3", "--beam_width=2"}),
+               {"--beam_width=2"});
+  expect_parts(invalid({"--describe", "--metrics=bleu,meteor"}), {"\"meteor\" is none", "word_accuracy"});
+  expect_parts(invalid({"--describe", "--metrics=bleu,bleu"}), {"bleu is repeated"});
+  expect_parts(invalid({"--describe", "--metrics="}), {"\"\" is none"});
+  expect_parts(invalid({"--describe", "--sos=<go>"}), {"--vocab_prefix"});
+  expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=a b"}), {"must be one word"});
+  expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=x", "--eos=x"}), {"must differ"});
+  expect_parts(invalid({"--describe", "--use_char_encode", "--share_vocab"}), {"--share_vocab"});
+  expect_parts(invalid({"--describe", "--avg_ckpts"}), {"--avg_ckpts", "--out_dir"});
+  expect_parts(invalid({"--describe", "--on_divergence=rollback"}), {"--out_dir"});
   expect_parts(invalid({"--infer"}), {"--ckpt"});
   expect_parts(invalid({"--describe", "--subword_option=bpe"}), {"--vocab_prefix"});
 }
@@ -191,10 +207,36 @@ TEST(Options, MissingDataIsNamed) {
 TEST(Options, TensorflowNmtFlagsThatAreNotSupported) {
   expect_parts(unsupported({"--unit_type=gru"}), {"--unit_type=gru", "lstm"});
   expect_parts(unsupported({"--residual"}), {"--residual=true", "without residual"});
-  expect_parts(unsupported({"--time_major", "false"}), {"--time_major=false"});
-  expect_parts(unsupported({"--sampling_temperature=0.5"}), {"beam_search"});
-  expect_parts(unsupported({"--inference_list", "1,2"}), {"--inference_list=1,2"});
+  expect_parts(unsupported({"--num_workers=4"}), {"--num_workers=4", "mpirun -np N"});
+  expect_parts(unsupported({"--jobid=1"}), {"--jobid=1", "mpirun -np N"});
+  expect_parts(unsupported({"--num_embeddings_partitions=2"}), {"--sparse_embeddings", "leave the flag out"});
+  expect_parts(unsupported({"--num_gpus=2"}), {"--num_gpus=2", "mpirun -np N", "--device=cuda"});
   EXPECT_NO_THROW(described({"--time_major", "--unit_type=lstm", "--residual=False", "--scope="}));
+}
+
+// A command would be refused for a flag without any influence, or a person would believe that it has some.
+TEST(Options, FlagsWithoutInfluenceGetOneNotice) {
+  const auto notices = [](std::vector<const char*> arguments) {
+    arguments.push_back("--describe");
+    return parse(std::move(arguments)).notices;
+  };
+  EXPECT_TRUE(
+      notices({"--time_major=true", "--log_device_placement=false", "--num_intra_threads=0"}).empty());
+  const auto found = notices({"--time_major=false", "--log_device_placement", "--num_inter_threads=4",
+                              "--colocate_gradients_with_ops=False", "--scope=deen"});
+  ASSERT_EQ(found.size(), 1U);
+  expect_parts(found[0], {"--time_major=false", "--log_device_placement=true", "--num_inter_threads=4",
+                          "--colocate_gradients_with_ops=False", "--scope=deen", "change nothing"});
+}
+
+// --num_gpus=1 would compute on the CPU without a word.
+TEST(Options, AGpuThatIsNotUsedIsSaid) {
+  const auto parsed = parse({"--num_gpus=1", "--describe"});
+  ASSERT_EQ(parsed.notices.size(), 1U);
+  expect_parts(parsed.notices[0], {"--num_gpus=1", "on the CPU", "--device=cuda"});
+  EXPECT_TRUE(parse({"--num_gpus=1", "--device=cuda", "--describe"}).notices.empty());
+  EXPECT_TRUE(parse({"--num_gpus=0", "--describe"}).notices.empty());
+  expect_parts(invalid({"--num_gpus=0", "--device=cuda", "--describe"}), {"choose one"});
 }
 
 TEST(Options, NoNameIsInBothTables) {
@@ -240,6 +282,49 @@ TEST(Options, BadHparamsFiles) {
   expect_parts(failure({"--hparams_path=/nonexistent/file"}), {"/nonexistent/file", "No such file"});
 }
 
+// tensorflow/nmt's own settings would not load. Flags take the place of models that are not available.
+TEST(Options, StandardHparamsLoad) {
+  const auto load = [](const std::string& name, std::vector<const char*> flags) {
+    const std::string path = fmt::format("--hparams_path={}/hparams/{}.json", DDL_GOLDEN_DIR, name);
+    flags.insert(flags.end(), {path.c_str(), "--vocab_prefix=v"});
+    return described(std::move(flags));
+  };
+  const Options iwslt = load("iwslt15", {});
+  EXPECT_EQ(iwslt.num_units, 512);
+  EXPECT_EQ(iwslt.metrics, "bleu");
+  EXPECT_EQ(iwslt.src_max_len_infer, 0);
+  EXPECT_EQ(iwslt.infer_mode, "beam_search");
+  EXPECT_EQ(load("wmt16", {"--attention=scaled_luong"}).num_train_steps, 340000);
+  for (const char* name : {"wmt16_gnmt_4_layer", "wmt16_gnmt_8_layer"}) {
+    const Options gnmt = load(name, {"--attention=scaled_luong", "--attention_architecture=standard",
+                                     "--encoder_type=bi", "--residual=false"});
+    EXPECT_EQ(gnmt.num_encoder_layers, name[11] - '0');
+    EXPECT_EQ(gnmt.length_penalty_weight, 1.0);
+  }
+}
+
+TEST(Options, PresetIwslt15IsTensorflowNmtsFile) {
+  Options preset = described({"--preset=iwslt15"});
+  Options file = described({"--hparams_path=" DDL_GOLDEN_DIR "/hparams/iwslt15.json"});
+  file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
+  for (const nmt::Flag& flag : nmt::all_flags()) {
+    if (flag.name == "preset" || flag.name == "hparams_path") continue;
+    EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
+  }
+}
+
+TEST(Options, ListsAndNullInHparamsFiles) {
+  const TemporaryFile file(R"({"metrics": ["bleu", "rouge"], "batch_size": null, "inference_list": [3, 1]})");
+  const Options o = described({file.flag().c_str(), "--preset=multi30k"});
+  EXPECT_EQ(o.metrics, "bleu,rouge");
+  EXPECT_EQ(o.batch_size, 32) << "null must leave the preset's";
+  EXPECT_EQ(o.inference_list, "3,1");
+  const TemporaryFile list(R"({"num_units": [3]})");
+  const TemporaryFile nested(R"({"metrics": [["bleu"]]})");
+  expect_parts(invalid({list.flag().c_str()}), {"\"num_units\"", "[3]"});
+  expect_parts(invalid({nested.flag().c_str()}), {"\"metrics\""});
+}
+
 // A documented preset would end with an error.
 TEST(Options, EveryPresetIsValid) {
   for (const nmt::Preset& preset : nmt::presets()) {
@@ -272,18 +357,101 @@ TEST(Options, ConsequencesOfWhatWasSet) {
   EXPECT_FALSE(described({"--attention=luong", "--num_encoder_layers=4"}).pass_hidden_state);
 }
 
-// --infer could not use a checkpoint's model with this run's beam.
-TEST(Options, FlagsOverrideACheckpointsOptions) {
+Options merged(const Options& saved, std::vector<const char*> arguments,
+               std::vector<std::string>* changes = nullptr) {
+  arguments.insert(arguments.end(), {"--out_dir=m", "--train_prefix=t"});
+  const nmt::ParsedOptions parsed = parse(std::move(arguments));
+  const Options options = nmt::with_explicit_options(saved, parsed);
+  if (changes != nullptr) *changes = nmt::changes_from_saved(saved, options, parsed);
+  return options;
+}
+
+Options some_saved_options() {
   Options saved;
   saved.num_units = 77;
+  saved.optimizer = "adam";
+  saved.learning_rate = 0.002;
+  saved.train_prefix = "t";
+  saved.src = "en";
   saved.out_dir = "elsewhere";
-  const nmt::ParsedOptions parsed = parse({"--infer", "--out_dir=m", "--beam_width=3"});
-  const Options merged = nmt::with_explicit_options(saved, parsed);
-  EXPECT_EQ(merged.num_units, 77);
-  EXPECT_EQ(merged.out_dir, "m");
-  EXPECT_EQ(merged.beam_width, 3);
-  EXPECT_EQ(merged.infer_mode, "beam_search");
-  EXPECT_TRUE(merged.infer);
+  saved.threads = 16;
+  saved.device = "cuda";
+  saved.log_jsonl = "log";
+  return saved;
+}
+
+// A run that goes on would do so at this program's default learning rate, on a machine of another kind.
+TEST(Options, WhatWasSavedHoldsUnlessAFlagSaysOtherwise) {
+  std::vector<std::string> changes;
+  const Options same = merged(some_saved_options(), {}, &changes);
+  EXPECT_EQ(same.num_units, 77);
+  EXPECT_EQ(same.learning_rate, 0.002);
+  EXPECT_EQ(same.out_dir, "m");
+  EXPECT_EQ(same.threads, 0);
+  EXPECT_EQ(same.device, "cpu");
+  EXPECT_EQ(same.log_jsonl, "");
+  EXPECT_TRUE(changes.empty());
+
+  EXPECT_EQ(merged(some_saved_options(), {"--learning_rate=0.001"}, &changes).learning_rate, 0.001);
+  EXPECT_EQ(changes, std::vector<std::string>{"--learning_rate: 0.001, the checkpoint had 0.002"});
+  // A preset and a file are what this run asks for, too.
+  const TemporaryFile file(R"({"learning_rate": 0.5})");
+  const Options preset = merged(some_saved_options(), {"--preset=multi30k", file.flag().c_str()});
+  EXPECT_EQ(preset.num_units, 256);
+  EXPECT_EQ(preset.learning_rate, 0.5);
+}
+
+// --override_loaded_hparams would not do what it does in tensorflow/nmt.
+TEST(Options, OverrideLoadedHparamsTakesAllOrNothing) {
+  std::vector<std::string> changes;
+  const Options all = merged(some_saved_options(), {"--override_loaded_hparams", "--batch_size=9"}, &changes);
+  EXPECT_EQ(all.num_units, 32);
+  EXPECT_EQ(all.learning_rate, 1.0);
+  EXPECT_EQ(all.batch_size, 9);
+  EXPECT_EQ(changes.size(), 5U);  // with optimizer and src
+
+  const Options none = merged(some_saved_options(),
+                              {"--override_loaded_hparams=false", "--preset=multi30k", "--batch_size=9",
+                               "--beam_width=3", "--threads=2"},
+                              &changes);
+  EXPECT_EQ(none.num_units, 77);
+  EXPECT_EQ(none.batch_size, 128);
+  EXPECT_EQ(none.beam_width, 3);
+  EXPECT_EQ(none.infer_mode, "beam_search");
+  EXPECT_EQ(none.threads, 2);
+  EXPECT_EQ(std::ranges::count(changes,
+                               "--batch_size: 128 as in the checkpoint, not 9 "
+                               "(--override_loaded_hparams=false)"),
+            1);
+}
+
+// --infer could not use a checkpoint's model with this run's beam, or would keep the checkpoint's mode.
+TEST(Options, FlagsForTranslatingChooseTheMode) {
+  Options sampled;
+  sampled.infer_mode = "sample";
+  sampled.sampling_temperature = 0.5;
+  EXPECT_EQ(merged(sampled, {"--infer"}).infer_mode, "sample");
+  EXPECT_EQ(merged(sampled, {"--infer", "--beam_width=3"}).infer_mode, "beam_search");
+  EXPECT_EQ(merged(sampled, {"--infer", "--infer_mode=greedy"}).sampling_temperature, 0);
+  Options beam;
+  beam.beam_width = 5;
+  beam.infer_mode = "beam_search";
+  EXPECT_EQ(merged(beam, {"--infer"}).infer_mode, "beam_search");
+  EXPECT_EQ(merged(beam, {"--infer", "--infer_mode=greedy"}).beam_width, 0);
+  const Options sample = merged(beam, {"--infer", "--sampling_temperature=0.7"});
+  EXPECT_EQ(sample.infer_mode, "sample");
+  EXPECT_EQ(sample.beam_width, 0);
+}
+
+TEST(Options, InferenceListNamesLinesFromZero) {
+  using Numbers = std::vector<std::size_t>;
+  EXPECT_EQ(nmt::inference_indices("", 3), (Numbers{0, 1, 2}));
+  EXPECT_EQ(nmt::inference_indices("2,0,2", 3), (Numbers{2, 0, 2}));
+  for (const char* list : {"3", "-1", "1,", "a", "0 1"}) {
+    expect_parts(
+        ddl::test::message_of(ddl::ErrorCode::invalid_argument, [&] { nmt::inference_indices(list, 3); }),
+        {"--inference_list=", list, "0 to 2"});
+  }
 }
 
 TEST(Options, JsonKeepsEveryOption) {
@@ -300,7 +468,7 @@ TEST(Options, JsonKeepsEveryOption) {
 }
 
 TEST(Options, HelpAndDescriptionNameEveryFlag) {
-  const std::string help = nmt::help_text();
+  const std::string help = nmt::help_text(true);
   const std::string description = nmt::describe_options(described({"--num_units=48"}));
   for (const nmt::Flag& flag : nmt::all_flags()) {
     EXPECT_NE(help.find(fmt::format("--{}", flag.name)), std::string::npos) << flag.name;
@@ -308,20 +476,19 @@ TEST(Options, HelpAndDescriptionNameEveryFlag) {
   }
   expect_parts(help, {"(default 32)", "scaled_luong", "ddl_reference"});
   expect_parts(description, {"* num_units                 48\n", "  num_layers                2\n"});
+  const std::string common = nmt::help_text();
+  for (const nmt::Flag& flag : nmt::all_flags()) {
+    EXPECT_EQ(common.find(fmt::format("--{} ", flag.name)) == std::string::npos, flag.rare) << flag.name;
+  }
+  expect_parts(common, {"Data and vocabulary:", "Model:", "Training:", "Distribution over ranks and devices:",
+                        "Checkpoints, scores and logs:", "Translating:", "--help=all"});
+  expect_parts(help, {"--time_major", "--jobid"});
+  EXPECT_TRUE(parse({"--help=all"}).help_all);
+  EXPECT_TRUE(parse({"--help", "all"}).help_all);
+  EXPECT_FALSE(parse({"--help"}).help_all);
   EXPECT_TRUE(parse({"--help"}).help);
   EXPECT_TRUE(parse({"-h"}).help);
   EXPECT_TRUE(parse({"--version"}).version);
-}
-
-// --infer_mode=greedy did not change how the translations were found.
-TEST(Options, GreedyOverridesABeamWidth) {
-  EXPECT_EQ(described({"--beam_width=5", "--infer_mode=greedy"}).beam_width, 0);
-  Options saved;
-  saved.beam_width = 5;
-  const Options merged =
-      nmt::with_explicit_options(saved, parse({"--infer", "--infer_mode=greedy", "--out_dir=x"}));
-  EXPECT_EQ(merged.beam_width, 0);
-  EXPECT_EQ(merged.infer_mode, "greedy");
 }
 
 }  // namespace

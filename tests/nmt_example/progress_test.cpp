@@ -65,11 +65,13 @@ TEST(Progress, PerplexityIsOfTheStepsSinceTheLineBefore) {
   std::ostringstream out;
   Progress progress({.end_step = 10, .steps_per_stats = 1}, out, false);
   progress.step(report(1, std::log(1000.0)));
-  progress.bleu(12.345);
+  progress.score("bleu", 12.345);
+  progress.score("rouge", 30);
+  progress.score("bleu", 23.456);
   out.str("");
   progress.step(report(2, std::log(10.0)));
   EXPECT_NE(out.str().find(" ppl 10.00 "), std::string::npos) << out.str();
-  EXPECT_NE(out.str().find(" bleu 12.3"), std::string::npos) << out.str();
+  EXPECT_NE(out.str().find(" gN 14.20 bleu 23.46, rouge 30.00, eta"), std::string::npos) << out.str();
 }
 
 // The last steps would get no line if the run's length is no multiple of steps_per_stats.

@@ -1,9 +1,11 @@
 // Whole training runs of a tiny model on in-process ranks: the guarantees of starting and resuming runs.
 
+#include <fmt/core.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <fstream>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -12,6 +14,7 @@
 
 #include "ddl/checkpoint.hpp"
 #include "nmt_example/data/number_corpus.hpp"
+#include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/trainer.hpp"
 #include "support/job_options.hpp"
@@ -74,6 +77,9 @@ class Training : public testing::Test {
   /// Options of a tiny model with dropout, for the corpus written above.
   [[nodiscard]] ParsedOptions options() const {
     ParsedOptions parsed;
+    for (const Flag& flag : all_flags()) {
+      if (flag.name != "override_loaded_hparams") parsed.explicitly_set.emplace_back(flag.name);
+    }
     Options& o = parsed.options;
     o.src = "en";
     o.tgt = "de";
@@ -236,28 +242,165 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   }
 }
 
-// A resumed run would take its first BLEU for the best, and remove the better model.
-TEST_F(Training, BestCheckpointOutlivesAResumedRunThatIsNotBetter) {
+// A run that goes on would do so with this program's defaults, and on another text.
+TEST_F(Training, ResumedRunTakesWhatWasSaved) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 10;
+  parsed.options.out_dir = path("out").string();
+  parsed.options.log_jsonl = path("log").string();
+  ParsedOptions whole = parsed;
+  whole.options.num_train_steps = 20;
+  whole.options.decay_scheme = "luong5";
+  whole.options.out_dir = path("whole").string();
+  whole.options.log_jsonl = path("whole.jsonl").string();
+  parsed.options.decay_scheme = "luong5";
+  run(2, whole);
+
+  run(2, parsed);
+  ParsedOptions flags;  // --out_dir --log_jsonl --num_train_steps=20
+  flags.options.out_dir = parsed.options.out_dir;
+  flags.options.log_jsonl = parsed.options.log_jsonl;
+  flags.options.num_train_steps = 20;
+  flags.options.threads = 1;
+  flags.explicitly_set = {"out_dir", "log_jsonl", "num_train_steps", "threads"};
+  const std::string output = run(2, flags);
+  EXPECT_NE(output.find("--num_train_steps: 20, the checkpoint had 10\n"), std::string::npos) << output;
+  EXPECT_EQ(output.find("the checkpoint had"), output.rfind("the checkpoint had")) << output;
+  const auto found = read_log(path("log"));
+  const auto expected = read_log(path("whole.jsonl"));
+  ASSERT_EQ(found.size(), 20u);
+  for (std::size_t i = 10; i < 20; ++i) {
+    EXPECT_EQ(found[i].words, expected[i].words);
+    EXPECT_EQ(found[i].learning_rate, expected[i].learning_rate);
+  }
+
+  // Without a flag, the end of training is what was saved, too.
+  ParsedOptions nothing = flags;
+  nothing.options.num_train_steps = 50;
+  nothing.explicitly_set = {"out_dir", "threads"};
+  EXPECT_NE(run(2, nothing).find("trained to step 20"), std::string::npos);
+}
+
+struct Keeper {
+  std::set<std::string> steps;
+  double score;
+};
+
+/// What is kept by a metric, and the score in the newest state.
+Keeper kept(const fs::path& out, const std::string& keeper, const char* newest) {
+  const RunState state = RunState::from_json(ddl::test::contents(out / newest / "state.json"));
+  return {names_in(out / keeper), state.best.at(keeper).score};
+}
+
+// A resumed run would take its first score for the best, and remove the better model.
+TEST_F(Training, BestCheckpointsOutliveAResumedRunThatIsNotBetter) {
   ParsedOptions parsed = options();
   parsed.options.decay_scheme = "";
   parsed.options.learning_rate = 1e-9;  // the model does not change
   parsed.options.num_train_steps = 4;
   parsed.options.num_keep_ckpts = 1;
+  parsed.options.metrics = "rouge,word_accuracy";
   parsed.options.out_dir = path("out").string();
-  run(2, parsed);
-  EXPECT_EQ(names_in(path("out")), (std::set<std::string>{"options.json", "step-0000000004"}));
+  const std::string output = run(2, parsed);
+  EXPECT_NE(output.find("eval step 4: dev ROUGE-L = "), std::string::npos) << output;
+  EXPECT_NE(output.find("eval step 4: dev word accuracy = "), std::string::npos) << output;
+  EXPECT_NE(output.find("the best so far by rouge and word_accuracy"), std::string::npos) << output;
 
   for (const int steps : {6, 8}) {
     parsed.options.num_train_steps = steps;
     run(2, parsed);
   }
   EXPECT_EQ(names_in(path("out")),
-            (std::set<std::string>{"options.json", "step-0000000004", "step-0000000008"}));
-  const auto best = [&](const char* step) {
-    return RunState::from_json(ddl::test::contents(path("out") / step / "state.json")).best_bleu;
-  };
-  EXPECT_GE(best("step-0000000004"), 0);
-  EXPECT_EQ(best("step-0000000008"), best("step-0000000004"));
+            (std::set<std::string>{"best_rouge", "best_word_accuracy", "options.json", "step-0000000008"}));
+  for (const char* keeper : {"best_rouge", "best_word_accuracy"}) {
+    EXPECT_EQ(kept(path("out"), keeper, "step-0000000008").steps, std::set<std::string>{"step-0000000004"});
+    EXPECT_GE(kept(path("out"), keeper, "step-0000000008").score, 0);
+  }
+  // A metric that is new has no best score yet.
+  parsed.options.num_train_steps = 9;
+  parsed.options.metrics = "chrf,rouge";
+  run(3, parsed);
+  EXPECT_EQ(kept(path("out"), "best_chrf", "step-0000000009").steps,
+            std::set<std::string>{"step-0000000009"});
+  EXPECT_EQ(kept(path("out"), "best_rouge", "step-0000000009").steps,
+            std::set<std::string>{"step-0000000004"});
+}
+
+// What is kept would be lost if a run is killed before it is brought there.
+TEST_F(Training, ABestCheckpointIsKeptAfterAKill) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 4;
+  parsed.options.out_dir = path("out").string();
+  run(2, parsed);
+  fs::remove_all(path("out") / "best_bleu");
+  parsed.options.num_train_steps = 5;
+  parsed.options.dev_prefix = "";
+  run(2, parsed);
+  EXPECT_EQ(kept(path("out"), "best_bleu", "step-0000000005").steps,
+            std::set<std::string>{"step-0000000004"});
+}
+
+/// The model of a checkpoint.
+std::vector<float> model_of(const fs::path& checkpoint, const ParameterLayout& layout) {
+  std::vector<float> values(static_cast<std::size_t>(layout.size));
+  ddl::run_in_process(
+      1,
+      [&](ddl::Context& context) {
+        ddl::CheckpointGroup group;
+        for (const ParameterSpec& p : layout.parameters) {
+          const auto part = std::span(values).subspan(static_cast<std::size_t>(p.offset),
+                                                      static_cast<std::size_t>(p.size()));
+          group.whole.push_back({p.name, ddl::DataType::f32, {p.rows, p.cols}, std::as_writable_bytes(part)});
+        }
+        ddl::SavedCheckpoint::open(context, checkpoint).restore("model", group);
+      },
+      quiet());
+  return values;
+}
+
+// The averaged model would not be the mean, or averaging would change the training.
+TEST_F(Training, AveragesAreTheMeansOfCheckpoints) {
+  ParsedOptions parsed = options();
+  parsed.options.steps_per_eval = 3;
+  parsed.options.steps_per_external_eval = 6;
+  parsed.options.num_keep_ckpts = 3;
+  parsed.options.out_dir = path("without").string();
+  run(2, parsed);
+  parsed.options.avg_ckpts = true;
+  parsed.options.out_dir = path("out").string();
+  const std::string output = run(2, parsed);
+  EXPECT_NE(output.find("no average yet: 2 of 3 checkpoints"), std::string::npos) << output;
+  EXPECT_NE(output.find("average of 3 checkpoints, step 12: dev BLEU"), std::string::npos) << output;
+  expect_same_tensors(path("out") / "step-0000000012", path("without") / "step-0000000012");
+
+  const RunState state = RunState::from_json(
+      ddl::test::contents(path("out") / "avg_checkpoints" / "step-0000000012" / "state.json"));
+  const auto vocabulary =
+      Vocabulary::deserialize(ddl::test::contents(path("out") / "step-0000000012" / "source.vocabulary"));
+  const ParameterLayout layout = parameter_layout(
+      model_shape(options_from_json(state.options_json), vocabulary.size(), vocabulary.size()));
+  std::vector<double> sums(static_cast<std::size_t>(layout.size));
+  for (const char* step : {"step-0000000006", "step-0000000009", "step-0000000012"}) {
+    const std::vector<float> values = model_of(path("out") / step, layout);
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
+  }
+  for (const char* directory : {"avg_checkpoints", "avg_best_bleu"}) {
+    EXPECT_EQ(names_in(path("out") / directory), std::set<std::string>{"step-0000000012"});
+    const std::vector<float> mean = model_of(path("out") / directory / "step-0000000012", layout);
+    for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(mean[i], sums[i] / 3, 1e-6) << i;
+  }
+}
+
+// --max_train would train on other sentences than the first ones.
+TEST_F(Training, MaxTrainTakesTheFirstSentences) {
+  ParsedOptions parsed = options();
+  const auto all = log_of(2, parsed, 16);
+  parsed.options.max_train = 100;
+  const auto first = log_of(2, parsed, 16);
+  parsed.options.max_train = 0;
+  write_corpus("train", 100, CorpusSplit::train);
+  expect_same_bits(log_of(2, parsed, 16), first);
+  EXPECT_NE(first.back().loss, all.back().loss);
 }
 
 // After a resume with another number of ranks, sentences would be repeated or skipped.
@@ -304,6 +447,25 @@ TEST(RunState, WithoutASamplerIsForTranslatingOnly) {
   }
 }
 
+// A checkpoint of an older version would not load, or lose its best score.
+TEST(RunState, OfAnOlderVersionIsRead) {
+  const RunState read =
+      RunState::from_json(R"({"step": 7, "best_bleu": 12.5, "options": {"num_units": 16}})");
+  EXPECT_EQ(read.step, 7u);
+  EXPECT_EQ(read.best.at("best_bleu").score, 12.5);
+  EXPECT_EQ(read.rollbacks, 0);
+  EXPECT_TRUE(RunState::from_json(R"({"step": 7, "best_bleu": -1, "options": {}})").best.empty());
+  RunState state;
+  state.step = 9;
+  state.best = {{"best_rouge", {33.25, 8}}, {"avg_best_rouge", {34, 9}}};
+  state.rollbacks = 2;
+  state.options_json = "{}";
+  const RunState back = RunState::from_json(state.to_json());
+  EXPECT_EQ(back.best.at("best_rouge").score, 33.25);
+  EXPECT_EQ(back.best.at("avg_best_rouge").step, 9u);
+  EXPECT_EQ(back.rollbacks, 2);
+}
+
 // Ranks on hosts with their own disks would leave files there, or all ranks would write the same file.
 TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
   ParsedOptions parsed = options();
@@ -321,8 +483,8 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
       quiet());
   EXPECT_TRUE(fs::exists(path("log0")));
   for (const char* name : {"out1", "out2", "log1", "log2"}) EXPECT_FALSE(fs::exists(path(name))) << name;
-  EXPECT_EQ(names_in(path("out0")),
-            (std::set<std::string>{"options.json", "step-0000000008", "step-0000000010", "step-0000000012"}));
+  EXPECT_EQ(names_in(path("out0")), (std::set<std::string>{"best_bleu", "options.json", "step-0000000008",
+                                                           "step-0000000010", "step-0000000012"}));
   const Options saved = options_from_json(ddl::test::contents(path("out0") / "options.json"));
   EXPECT_EQ(saved.num_units, 16);
   EXPECT_EQ(saved.train_prefix, parsed.options.train_prefix);
@@ -358,6 +520,73 @@ TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
   EXPECT_EQ(messages[2], messages[0]);
   EXPECT_NE(messages[0].find("training diverged: at step"), std::string::npos) << messages[0];
   EXPECT_NE(messages[0].find("--learning_rate"), std::string::npos) << messages[0];
+}
+
+/// A run that diverges at its learning rate.
+void make_diverge(Options& options) {
+  options.optimizer = "sgd";
+  options.decay_scheme = "";
+  options.dropout = 0;
+  options.learning_rate = 12;
+  options.num_train_steps = 30;
+  options.steps_per_eval = 1;
+  options.num_keep_ckpts = 0;
+  options.drift_check_steps = 1;
+  options.dev_prefix = "";
+}
+
+// A run would end hours before anybody looks at it, or go on from a model that is lost.
+TEST_F(Training, RollsBackToAGoodCheckpointAtHalfTheRate) {
+  ParsedOptions parsed = options();
+  make_diverge(parsed.options);
+  parsed.options.on_divergence = "rollback";
+  parsed.options.out_dir = path("out").string();
+  parsed.options.log_jsonl = path("log").string();
+  const std::string output = run(2, parsed);
+  EXPECT_NE(output.find("training diverged: at step "), std::string::npos) << output;
+  EXPECT_NE(output.find("with 0.5 of the learning rate"), std::string::npos) << output;
+  const std::size_t loss = output.find("the loss is ") + 12;
+  EXPECT_GT(std::stod(output.substr(loss)), std::log(1e20)) << "a finite loss can be lost, too";
+  EXPECT_TRUE(std::isfinite(std::stod(output.substr(loss))));
+  const auto log = read_log(path("log"));
+  ASSERT_EQ(log.size(), 30u);
+  for (std::size_t i = 0; i < log.size(); ++i) EXPECT_EQ(log[i].step, i + 1) << "the log must have no gaps";
+  const RunState state =
+      RunState::from_json(ddl::test::contents(path("out") / "step-0000000030" / "state.json"));
+  ASSERT_GT(state.rollbacks, 0);
+  EXPECT_DOUBLE_EQ(log.back().learning_rate, 12 * std::pow(0.5, state.rollbacks));
+
+  // A run that is killed after the last rollback goes on at the same rate.
+  const std::size_t last = output.rfind("going back to step ");
+  const std::string good = fmt::format("step-{:010}", std::stoi(output.substr(last + 19)));
+  const fs::path whole = path("whole");
+  fs::rename(path("out"), whole);
+  fs::create_directories(path("out"));
+  fs::copy(whole / good, path("out") / good, fs::copy_options::recursive);
+  run(2, parsed);
+  expect_same_tensors(path("out") / "step-0000000030", whole / "step-0000000030");
+}
+
+TEST_F(Training, RollsBackALimitedNumberOfTimes) {
+  ParsedOptions parsed = options();
+  make_diverge(parsed.options);
+  parsed.options.on_divergence = "rollback";
+  parsed.options.out_dir = path("none").string();
+  parsed.options.learning_rate = 1e30;
+  const std::string none = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
+  EXPECT_NE(none.find("no good checkpoint in " + path("none").string()), std::string::npos) << none;
+
+  parsed.options.out_dir = path("out").string();
+  parsed.options.learning_rate = 0.1;
+  parsed.options.num_train_steps = 3;
+  run(2, parsed);
+  parsed.options.learning_rate = 1e30;
+  parsed.options.num_train_steps = 30;
+  parsed.options.steps_per_eval = 100;
+  const std::string often = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
+  EXPECT_NE(often.find("training diverged: at step 5"), std::string::npos) << often;
+  EXPECT_NE(often.find("5 times before"), std::string::npos) << often;
+  EXPECT_TRUE(fs::exists(path("out") / "step-0000000003"));
 }
 
 // BLEU of text in pieces would be far too low, and the wrong checkpoint would be the best. The model learns
@@ -444,7 +673,8 @@ TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
   parsed.options.out_dir = path("out").string();
   run(3, parsed);
   const std::set<std::string> names = names_in(path("out"));
-  EXPECT_EQ(names.size(), 2u);
+  EXPECT_EQ(names.size(), 3u);
+  EXPECT_EQ(names.count("best_bleu"), 1u);
   EXPECT_EQ(names.count("step-0000000001") + names.count("step-0000000002"), 1u);
 }
 

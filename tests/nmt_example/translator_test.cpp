@@ -90,6 +90,42 @@ TEST(Translator, BatchSizeDoesNotMatter) {
   }
 }
 
+// Translations of a line would be those of another, or the first would not be the best.
+TEST(Translator, GivesSeveralTranslationsOfALine) {
+  Fixture fixture;
+  Translator translator = fixture.translator(beam(4));
+  const Lines best = translator.translate(lines());
+  const Lines found = translator.translate(lines(), 3);
+  ASSERT_EQ(found.size(), 3 * lines().size());
+  for (std::size_t i = 0; i < best.size(); ++i) {
+    EXPECT_EQ(found[3 * i], best[i]) << "line " << i;
+    if (best[i].empty()) continue;
+    EXPECT_EQ(std::set<std::string>(&found[3 * i], &found[3 * i] + 3).size(), 3U) << "line " << i;
+  }
+}
+
+// Samples would differ with the batch or the number of ranks.
+TEST(Translator, SamplesDependOnTheLineAlone) {
+  Options options;
+  options.infer_mode = "sample";
+  options.sampling_temperature = 1.0;
+  options.infer_batch_size = 1;
+  const Lines expected = Fixture().translator(options).translate(lines(), 2);
+  ASSERT_EQ(expected.size(), 2 * lines().size());
+  EXPECT_NE(expected[4], expected[5]);
+  EXPECT_NE(expected[4], expected[12]) << "lines 2 and 6 are the same";
+  EXPECT_EQ(expected[2], "");
+  options.infer_batch_size = 32;
+  for (const int ranks : {1, 3}) {
+    ddl::run_in_process(ranks, [&](ddl::Context& context) {
+      Fixture fixture;
+      EXPECT_EQ(fixture.translator(options).translate(context, lines(), 2), expected);
+    });
+  }
+  options.random_seed = 2;
+  EXPECT_NE(Fixture().translator(options).translate(lines(), 2), expected);
+}
+
 // BLEU would depend on the number of ranks, or a line would be lost if there are more ranks than lines.
 TEST(Translator, RanksShareTheWorkAndAllGetTheResult) {
   for (const int width : {0, 3}) {

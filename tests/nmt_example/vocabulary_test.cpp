@@ -168,6 +168,49 @@ TEST_F(WordList, SpecialWordsAreAddedWhereTheyAreMissing) {
   EXPECT_EQ(bare.piece(3), "Hund");
 }
 
+// Lists with special words of other names, or in other places, could not be used.
+TEST_F(WordList, SpecialWordsMayBeNamed) {
+  const auto named =
+      Vocabulary::from_word_list(write("Hund\nKatze\n"), nmt::WordJoining::words, {"<go>", "<end>", true});
+  EXPECT_EQ(named.piece(1), "<go>");
+  EXPECT_EQ(named.piece(2), "<end>");
+  EXPECT_EQ(named.encode("Katze Maus"), (std::vector<std::int32_t>{4, 0}));
+
+  const auto as_it_is = Vocabulary::from_word_list(write("UNK\nHund\n<end>\nKatze\n<go>\n"),
+                                                   nmt::WordJoining::words, {"<go>", "<end>", false});
+  EXPECT_EQ(as_it_is.size(), 5U);
+  EXPECT_EQ(as_it_is.encode("Maus Hund Katze"), (std::vector<std::int32_t>{0, 3, 4}));
+  EXPECT_EQ(as_it_is.decode(std::vector<std::int32_t>{1, 3, 0, 4, 2}), "Hund UNK Katze");
+  const auto stored = Vocabulary::deserialize(as_it_is.serialize());
+  EXPECT_EQ(stored.serialize(), as_it_is.serialize());
+  EXPECT_EQ(stored.piece(2), "<end>");
+
+  const auto refuse = [&](const char* list) {
+    return ddl::test::message_of(ddl::ErrorCode::corrupt_data, [&] {
+      Vocabulary::from_word_list(write(list), nmt::WordJoining::words, {"<s>", "</s>", false});
+    });
+  };
+  EXPECT_NE(refuse("<unk>\n<s>\nHund\n").find("\"</s>\" is not in the list"), std::string::npos);
+  EXPECT_NE(refuse("<s>\n</s>\nHund\n").find("\"<s>\" is not in the list"), std::string::npos);
+}
+
+// A source would be cut within a word, or a long word would not be.
+TEST(ByteVocabulary, ReadsWordsByteByByte) {
+  const Vocabulary bytes = Vocabulary::bytes_of_words();
+  EXPECT_EQ(bytes.size(), 261U);
+  EXPECT_EQ(bytes.encode(" A \xC3\xA9  "),
+            (std::vector<std::int32_t>{3, 5 + 'A', 4, 3, 5 + 0xC3, 5 + 0xA9, 4}));
+  EXPECT_EQ(bytes.encode(std::string(60, 'x')).size(), 50U);
+  EXPECT_TRUE(bytes.encode("  ").empty());
+  std::vector<std::int32_t> ids = bytes.encode("ab c def");
+  EXPECT_EQ(bytes.decode(ids), "ab c def");
+  EXPECT_FALSE(bytes.cut(ids, 3));
+  EXPECT_TRUE(bytes.cut(ids, 2));
+  EXPECT_EQ(bytes.decode(ids), "ab c");
+  EXPECT_EQ(ids.back(), 4);
+  EXPECT_EQ(Vocabulary::deserialize(bytes.serialize()).serialize(), bytes.serialize());
+}
+
 TEST_F(WordList, SubwordEntriesAreJoined) {
   const auto bpe = Vocabulary::from_word_list(write("Ap@@\nfel@@\nbaum\nein\n"), nmt::WordJoining::bpe);
   EXPECT_EQ(bpe.decode(std::vector<std::int32_t>{6, 3, 4, 5, 6}), "ein Apfelbaum ein");

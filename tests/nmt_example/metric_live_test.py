@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""bleu_live_test.py BLEU_OF_FILES: compares this program with the installed sacrebleu package on random corpora."""
+"""metric_live_test.py SCORES_OF_FILES: compares this program with the installed sacrebleu package on random corpora."""
 import pathlib
 import random
 import subprocess
@@ -49,7 +49,8 @@ def main():
                 paths[-1].write_bytes("".join(line + "\n" for line in lines).encode())
             found = [float(x) for x in subprocess.check_output([sys.argv[1], *paths], text=True).split()]
             score = sacrebleu.corpus_bleu(hypotheses, [references], force=True)
-            expected = [score.score, *score.precisions, score.bp, score.sys_len, score.ref_len]
+            chrf = sacrebleu.corpus_chrf(hypotheses, [references])
+            expected = [score.score, *score.precisions, score.bp, score.sys_len, score.ref_len, chrf.score]
             difference = max(abs(a - b) for a, b in zip(found, expected, strict=True))
             worst = max(worst, difference)
             nonzero += score.score > 0
