@@ -15,10 +15,14 @@ struct Options {
   int num_layers = 2;                ///< Of encoder and decoder.
   int num_encoder_layers = 0;        ///< 0: num_layers.
   int num_decoder_layers = 0;        ///< 0: num_layers.
-  std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2).
-  std::string attention;             ///< "" | luong | scaled_luong
+  std::string unit_type = "lstm";    ///< lstm | gru | layer_norm_lstm | nas
+  std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2) | gnmt
+  bool residual = false;
+  std::string attention;  ///< "" | luong | scaled_luong | bahdanau | normed_bahdanau
+  std::string attention_architecture = "standard";  ///< standard | gnmt | gnmt_v2
   bool output_attention = true;
   bool pass_hidden_state = true;
+  bool tie_output = false;
   double forget_bias = 1.0;
   double dropout = 0.2;
   std::string init_op = "uniform";  ///< uniform | glorot_normal | glorot_uniform

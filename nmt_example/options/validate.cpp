@@ -35,6 +35,13 @@ void check_model(const Options& options) {
           fmt::format("--{}={}: must be even with --encoder_type=bi, which gives half to each direction",
                       options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
                       options.encoder_layers()));
+  require(
+      options.encoder_type != "gnmt" || options.encoder_layers() >= 2,
+      fmt::format("--{}={}: must be at least 2 with --encoder_type=gnmt, whose lowest layer reads both ways",
+                  options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
+                  options.encoder_layers()));
+  require(options.attention_architecture == "standard" || !options.attention.empty(),
+          fmt::format("--attention_architecture={}: needs --attention", options.attention_architecture));
   const bool equal_layers = options.encoder_layers() == options.decoder_layers();
   require(!options.attention.empty() || equal_layers,
           fmt::format("{} encoder and {} decoder layers: without --attention they must be equal, because the "

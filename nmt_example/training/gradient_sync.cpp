@@ -30,8 +30,10 @@ std::vector<ddl::Gradient> in_rows(std::vector<ddl::Gradient> gradients, const M
                                    const Options& options) {
   if (!options.sparse_embeddings) return gradients;
   for (ddl::Gradient& gradient : gradients) {
+    const ModelShape& shape = model.shape();
+    if (shape.tie_output && gradient.name == embedding_name(shape, "decoder")) continue;
     if (gradient.name.starts_with("embedding/")) {
-      gradient.row_width = static_cast<std::size_t>(model.shape().units);
+      gradient.row_width = static_cast<std::size_t>(shape.embedding);
     }
   }
   return gradients;

@@ -195,9 +195,14 @@ void check_same_model(const Options& saved, const Options& wanted, const std::st
   compare(differences, "encoder layers", saved.encoder_layers(), wanted.encoder_layers());
   compare(differences, "decoder layers", saved.decoder_layers(), wanted.decoder_layers());
   compare(differences, "--encoder_type", saved.encoder_type, wanted.encoder_type);
+  compare(differences, "--unit_type", saved.unit_type, wanted.unit_type);
+  compare(differences, "--residual", saved.residual, wanted.residual);
   compare(differences, "--attention", saved.attention, wanted.attention);
+  compare(differences, "--attention_architecture", saved.attention_architecture,
+          wanted.attention_architecture);
   compare(differences, "--output_attention", saved.output_attention, wanted.output_attention);
   compare(differences, "--pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
+  compare(differences, "--tie_output", saved.tie_output, wanted.tie_output);
   compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
   compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
   compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);

@@ -481,14 +481,16 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.embedding = shape.units = shape.attention_units = options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
-  shape.encoder = options.encoder_type == "bi" ? EncoderType::bi : EncoderType::uni;
-  shape.attention = options.attention == "luong"          ? AttentionKind::luong
-                    : options.attention == "scaled_luong" ? AttentionKind::scaled_luong
-                                                          : AttentionKind::none;
+  shape.unit = value_of<UnitType>(options.unit_type);
+  shape.encoder = value_of<EncoderType>(options.encoder_type);
+  shape.residual = options.residual;
+  shape.attention = value_of<AttentionKind>(options.attention);
+  shape.architecture = value_of<AttentionArchitecture>(options.attention_architecture);
   shape.output_attention = options.output_attention;
   shape.pass_hidden_state = options.pass_hidden_state;
   shape.forget_bias = options.forget_bias;
   shape.share_vocabulary = options.share_vocab;
+  shape.tie_output = options.tie_output;
   return shape;
 }
 

@@ -77,7 +77,9 @@ void TrainingStep::check_drift() {
 void TrainingStep::report_ready(std::size_t index) {
   const bool is_source = index == source_embedding_;
   const bool is_target = index == target_embedding_;
-  if (!is_source && !is_target) return gradients_.ready(index, {});
+  // Every row of a table that is the output layer's kernel has a gradient.
+  const bool all_rows = is_target && model_.shape().tie_output;
+  if (all_rows || (!is_source && !is_target)) return gradients_.ready(index, {});
   rows_.clear();
   if (is_source) rows_.insert(rows_.end(), batch_.source.begin(), batch_.source.end());
   if (is_target) rows_.insert(rows_.end(), batch_.target_in.begin(), batch_.target_in.end());

@@ -53,9 +53,8 @@ printf 'der@@\nei@@\nn\nhau@@\ns\n0\n1\n2\n3\n4\n5\n' >wmt16/vocab.bpe.32000.de
 printf 'the@@\na\nho@@\nuse\n0\n1\n2\n3\n4\n5\n' >wmt16/vocab.bpe.32000.en
 head -3 nmt_data/tst2013.vi >my_infer_file.vi
 
-# What makes a run short, and takes the place of models that are not available.
+# What makes a run short.
 short=(--num_train_steps=6 --num_units=16 --batch_size=8 --threads=1)
-no_gnmt=(--attention=scaled_luong --attention_architecture=standard --encoder_type=bi --residual=false)
 
 # tensorflow/nmt's README.
 iwslt=(--src=vi --tgt=en --vocab_prefix=nmt_data/vocab --train_prefix=nmt_data/train --dev_prefix=nmt_data/tst2012
@@ -73,11 +72,11 @@ wmt=(--src=de --tgt=en --vocab_prefix=wmt16/vocab.bpe.32000)
 wmt_data=(--train_prefix=wmt16/train.tok.clean.bpe.32000 --dev_prefix=wmt16/newstest2013.tok.bpe.32000
   --test_prefix=wmt16/newstest2015.tok.bpe.32000)
 runs "GNMT" "test BLEU = " "${wmt[@]}" --hparams_path="$hparams/wmt16_gnmt_4_layer.json" --out_dir=deen_gnmt \
-  "${wmt_data[@]}" "${short[@]}" "${no_gnmt[@]}"
+  "${wmt_data[@]}" "${short[@]}"
 runs "GNMT's inference" "BLEU = " "${wmt[@]}" --ckpt=deen_gnmt/best_bleu \
   --hparams_path="$hparams/wmt16_gnmt_4_layer.json" --out_dir=deen_gnmt \
   --inference_input_file=wmt16/newstest2014.tok.bpe.32000.de --inference_output_file=deen_gnmt/output_infer \
-  --inference_ref_file=wmt16/newstest2014.tok.bpe.32000.en --num_units=16 "${no_gnmt[@]}"
+  --inference_ref_file=wmt16/newstest2014.tok.bpe.32000.en --num_units=16
 has "GNMT's inference" deen_gnmt/output_infer 40
 runs "IWSLT's standard settings" "test BLEU = " "${iwslt[@]:0:6}" --hparams_path="$hparams/iwslt15.json" \
   --out_dir=iwslt15 "${short[@]}"

@@ -242,6 +242,91 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   }
 }
 
+struct TrainedModel {
+  const char* name;
+  void (*change)(Options& options);
+};
+
+/// Every unit, encoder, attention and architecture at least once.
+class TrainingOfModel : public Training, public testing::WithParamInterface<TrainedModel> {};
+
+// A model would train to something else on several ranks, or after a resume, or could not translate.
+TEST_P(TrainingOfModel, IsTheSameOnSeveralRanksAndAfterAResume) {
+  ParsedOptions parsed = options();
+  parsed.options.attention = "";
+  parsed.options.share_vocab = false;
+  parsed.options.num_units = 12;
+  parsed.options.steps_per_eval = 6;
+  parsed.options.num_keep_ckpts = 0;
+  GetParam().change(parsed.options);
+  const auto one = log_of(1, parsed, 12);
+  EXPECT_LT(one.back().loss, one.front().loss);
+  parsed.options.out_dir = path("whole").string();
+  const auto two = log_of(2, parsed, 12);
+  expect_same_losses(two, one);
+
+  fs::create_directory(path("resumed"));
+  fs::copy(path("whole") / "step-0000000006", path("resumed") / "step-0000000006",
+           fs::copy_options::recursive);
+  parsed.options.out_dir = path("resumed").string();
+  parsed.options.beam_width = 3;
+  parsed.options.infer_mode = "beam_search";
+  parsed.options.batch_size = 6;
+  const std::string output = run(2, parsed);
+  EXPECT_NE(output.find("dev BLEU"), std::string::npos) << output;
+  expect_same_tensors(path("resumed") / "step-0000000012", path("whole") / "step-0000000012");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
+                         testing::Values(TrainedModel{"Gru",
+                                                      [](Options& o) {
+                                                        o.unit_type = "gru";
+                                                        o.attention = "luong";
+                                                      }},
+                                         TrainedModel{"LayerNormLstm",
+                                                      [](Options& o) {
+                                                        o.unit_type = "layer_norm_lstm";
+                                                        o.attention = "bahdanau";
+                                                      }},
+                                         TrainedModel{"NasUnequalDepths",
+                                                      [](Options& o) {
+                                                        o.unit_type = "nas";
+                                                        o.attention = "normed_bahdanau";
+                                                        o.num_decoder_layers = 3;
+                                                        o.pass_hidden_state = false;
+                                                      }},
+                                         TrainedModel{"Gnmt",
+                                                      [](Options& o) {
+                                                        o.encoder_type = "gnmt";
+                                                        o.num_layers = 3;
+                                                        o.residual = true;
+                                                        o.attention = "normed_bahdanau";
+                                                        o.attention_architecture = "gnmt";
+                                                      }},
+                                         TrainedModel{"GnmtV2OfGrus",
+                                                      [](Options& o) {
+                                                        o.unit_type = "gru";
+                                                        o.encoder_type = "gnmt";
+                                                        o.num_layers = 3;
+                                                        o.attention = "scaled_luong";
+                                                        o.attention_architecture = "gnmt_v2";
+                                                      }},
+                                         TrainedModel{"TiedAndSharedResidual",
+                                                      [](Options& o) {
+                                                        o.encoder_type = "uni";
+                                                        o.num_layers = 3;
+                                                        o.residual = true;
+                                                        o.share_vocab = true;
+                                                        o.tie_output = true;
+                                                        o.micro_batch_size = 4;
+                                                      }},
+                                         TrainedModel{"Tied",
+                                                      [](Options& o) {
+                                                        o.attention = "luong";
+                                                        o.tie_output = true;
+                                                      }}),
+                         [](const auto& test) { return test.param.name; });
+
 // A run that goes on would do so with this program's defaults, and on another text.
 TEST_F(Training, ResumedRunTakesWhatWasSaved) {
   ParsedOptions parsed = options();
