@@ -179,6 +179,8 @@ class Backend {
                                          const Tensor& d_v, const Tensor& d_g) = 0;
 
   // Loss ----------------------------------------------------------------------------------------
+  /// How many rows of logits to compute at a time.
+  [[nodiscard]] virtual std::int64_t logits_rows(std::int64_t vocabulary) const = 0;
   /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
   /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
   /// If `gradient`, logits become the gradient of the smoothed loss; else they are overwritten.

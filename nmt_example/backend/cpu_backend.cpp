@@ -305,6 +305,11 @@ class CpuBackend final : public Backend {
   }
 
   // Loss ----------------------------------------------------------------------------------------
+  /// As many as the last-level cache holds; but a large kernel, which is read four times for each block,
+  /// costs more than logits that leave the cache.
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
+    return std::clamp<std::int64_t>((std::int64_t{1} << 21) / vocabulary, 256, 1024);
+  }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);

@@ -36,8 +36,7 @@ void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t ste
   if (!training) return;
   d_keys_ = arena.take(keys_.rows, units_);
   d_scores_ = arena.take(weights_.rows, shape.source_steps);
-  d_query_ = arena.take(rows(), units_);
-  if (additive()) d_queries_ = arena.take(steps * rows(), units_);
+  d_queries_ = arena.take(steps * rows(), units_);
   if (normed()) d_direction_ = arena.take(1, units_);
 }
 
@@ -48,24 +47,21 @@ void Attention::prepare(const StepContext& step, const Encoded& source) {
 
 void Attention::step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
                      const Tensor& context) {
-  if (additive()) {
-    step.backend.gemm(no, no, query, step.value(query_kernel_), false, slot(queries_, t));
-    if (normed()) step.backend.add_row(step.value(b_), slot(queries_, t));
-  }
-  step.backend.attention_forward(shape_, score(step), additive() ? slot(queries_, t) : query, keys_,
-                                 source.memory, source.lengths, slot(weights_, t), context);
+  const Tensor q = score_query(t, query);
+  if (additive()) step.backend.gemm(no, no, query, step.value(query_kernel_), false, q);
+  if (normed()) step.backend.add_row(step.value(b_), q);
+  step.backend.attention_forward(shape_, score(step), q, keys_, source.memory, source.lengths,
+                                 from_step(weights_, t, query), context);
 }
 
 void Attention::step_backward(const StepContext& step, const Encoded& source, std::int64_t t,
                               const Tensor& query, const Tensor& d_context, const Tensor& d_query) {
-  step.backend.attention_backward(shape_, score(step), additive() ? slot(queries_, t) : query, keys_,
-                                  source.memory, source.lengths, slot(weights_, t), d_context,
-                                  slot(d_scores_, t), additive() ? slot(d_queries_, t) : d_query_);
-  if (additive()) {
-    step.backend.gemm(no, yes, slot(d_queries_, t), step.value(query_kernel_), true, d_query);
-  } else {
-    step.backend.add(d_query_, d_query);
-  }
+  const Tensor d_q = from_step(d_queries_, t, query);
+  step.backend.attention_backward(shape_, score(step), score_query(t, query), keys_, source.memory,
+                                  source.lengths, from_step(weights_, t, query), d_context,
+                                  from_step(d_scores_, t, query), d_q);
+  additive() ? step.backend.gemm(no, yes, d_q, step.value(query_kernel_), true, d_query)
+             : step.backend.add(d_q, d_query);
 }
 
 void Attention::finish(const StepContext& step, const Encoded& source, const Tensor& queries,

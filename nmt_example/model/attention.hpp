@@ -22,7 +22,7 @@ class Attention {
   void plan(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool training);
   /// Computes what does not depend on queries.
   void prepare(const StepContext& step, const Encoded& source);
-  /// Step t: query [rows, units] -> context [rows, depth].
+  /// Step t, or this and more steps: query [rows, units] -> context [rows, depth].
   void step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
             const Tensor& context);
   /// Adds to d_query.
@@ -37,12 +37,20 @@ class Attention {
 
  private:
   [[nodiscard]] std::int64_t rows() const { return shape_.sentences * shape_.queries_per_sentence; }
-  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return x.row_range(t * rows(), rows()); }
+  /// The part of `x` for as many rows as `like` has, from step t.
+  [[nodiscard]] Tensor from_step(const Tensor& x, std::int64_t t, const Tensor& like) const {
+    return x.row_range(t * rows(), like.rows);
+  }
   [[nodiscard]] bool additive() const noexcept {
     return kind_ == AttentionKind::bahdanau || kind_ == AttentionKind::normed_bahdanau;
   }
   [[nodiscard]] bool normed() const noexcept { return kind_ == AttentionKind::normed_bahdanau; }
   [[nodiscard]] AttentionScore score(const StepContext& step) const;
+
+  /// The query as the score has it.
+  [[nodiscard]] Tensor score_query(std::int64_t t, const Tensor& query) const {
+    return additive() ? from_step(queries_, t, query) : query;
+  }
 
   AttentionKind kind_;
   std::int64_t units_;
@@ -55,7 +63,7 @@ class Attention {
   Tensor weights_;    // [steps * rows, source steps]
   Tensor queries_;    // [steps * rows, units], after the query's kernel
   Tensor direction_;  // [1, units]: g v/|v|
-  Tensor d_keys_, d_scores_, d_query_, d_queries_, d_direction_;
+  Tensor d_keys_, d_scores_, d_queries_, d_direction_;
 };
 
 }  // namespace nmt

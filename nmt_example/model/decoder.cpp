@@ -21,14 +21,12 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
       attention_(shape.has_attention() ? std::optional<Attention>(std::in_place, layout, shape, depth)
                                        : std::nullopt),
       embedding_(layout, shape, "decoder", shape.target_vocabulary),
-      attending_(!attention_   ? 0
-                 : all_attend_ ? static_cast<std::size_t>(shape.decoder_layers)
-                               : 1) {
+      attending_(static_cast<std::size_t>(shape.attending_layers())) {
   for (int l = 0; l < shape.decoder_layers; ++l) {
     std::vector<std::int64_t> inputs = {l == 0 ? shape.embedding : shape.units};
     if (l == 0 && all_attend_) {
       inputs.push_back(shape.attention_units);
-    } else if (attention_ && !all_attend_) {
+    } else if (attention_ && !all_attend_ && (l > 0 || shape.feed_context)) {
       inputs.push_back(depth);
     }
     const std::int64_t columns = std::accumulate(inputs.begin(), inputs.end(), std::int64_t{0});
@@ -52,7 +50,7 @@ void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_
   embedded_ = arena.take(steps * rows_, embedded_columns_);
   if (attention_) {
     attention_->plan(arena, shape, steps, training);
-    fed_ = arena.take((steps + 1) * rows_, layers_.front().inputs(1));
+    fed_ = arena.take((steps + 1) * rows_, all_attend_ ? layers_.front().inputs(1) : depth_);
     if (all_attend_) joined_ = arena.take(steps * rows_, units_ + depth_);
   }
   for (std::size_t l = 0; l < layers_.size(); ++l) {
@@ -78,7 +76,8 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
   d_embedded_ = arena.take(rows, embedded_columns_);
   d_fed_ = output_attention_ ? d_output_ : arena.take(rows, fed_.cols);
   if (all_attend_) d_joined_ = arena.take(rows, units_ + depth_);
-  for (std::size_t l = attending_; l < std::min(attending_ + 2, layers_.size()); ++l) {
+  const std::size_t above = std::max<std::size_t>(attending_, 1);
+  for (std::size_t l = above; l < std::min(above + 2, layers_.size()); ++l) {
     d_inputs_[l % 2] = arena.take(rows, units_ + depth_);
   }
 }
@@ -97,7 +96,7 @@ void Decoder::attend(const StepContext& step, const Encoded& source, std::int64_
     layers_[l].put(step, 0, t, below);
     layers_[l].advance(step, t, below);
   }
-  const Tensor query = layers_[attending_ - 1].output(t), after = slot(fed_, t + 1);
+  const Tensor query = querying().output(t), after = slot(fed_, t + 1);
   if (!all_attend_) {
     attention_->step(step, source, t, query, after);
     return;
@@ -111,14 +110,17 @@ void Decoder::forward(const StepContext& step, const Encoded& source, const Indi
   if (attention_) {
     attention_->prepare(step, source);
     step.backend.zero(slot(fed_, 0));
-    layers_[0].read_ahead(step, std::array{embedded_});
+    if (attending_ > 0) layers_[0].read_ahead(step, std::array{embedded_});
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start(step, initial_state(source, l));
-    for (std::int64_t t = 0; t < steps_; ++t) attend(step, source, t);
+    for (std::int64_t t = 0; attending_ > 0 && t < steps_; ++t) attend(step, source, t);
   }
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
     const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output();
     const std::array inputs{below, attention_ ? contexts_above() : Tensor()};
     layers_[l].forward(step, std::span(inputs).first(layers_[l].parts()), {}, initial_state(source, l));
+    if (l == 0 && attention_) {
+      attention_->step(step, source, 0, layers_[0].output(), fed_.row_range(rows_, steps_ * rows_));
+    }
   }
 }
 
@@ -134,7 +136,7 @@ void Decoder::attend_backward(const StepContext& step, const Encoded& source, st
     backend.gemm(Transpose::no, Transpose::yes, d_after, step.value(output_kernel_), false, d_joined);
     d_context = context_part(d_joined);
   }
-  attention_->step_backward(step, source, t, layers_[attending_ - 1].output(t), d_context, d_above);
+  attention_->step_backward(step, source, t, querying().output(t), d_context, d_above);
   if (all_attend_ && !output_attention_) backend.add(slot(d_output_, t), d_above);
   for (std::size_t l = attending_; l-- > 0;) {
     layers_[l].retreat(step, t, d_above);
@@ -146,15 +148,18 @@ void Decoder::attend_backward(const StepContext& step, const Encoded& source, st
 }
 
 /// Backward pass of the layers that run over whole sequences. Returns the gradient of the output below them.
-Tensor Decoder::backward_above(const StepContext& step) {
+Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
   Backend& backend = step.backend;
   if (attention_ && !output_attention_) backend.zero(d_fed_);
   Tensor d_above = d_output_;
   for (std::size_t l = layers_.size(); l-- > attending_;) {
     const Tensor d_inputs = l == 0 ? d_embedded_ : d_inputs_[l % 2];
+    if (l == 0 && attention_) {
+      attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
+    }
     layers_[l].backward(step, d_above, {}, d_inputs);
     d_above = l == 0 ? d_inputs : query_part(d_inputs);
-    if (!attention_) continue;
+    if (l == 0 || !attention_) continue;
     // The last steps' old contexts have no step after them, and the first one's is a constant.
     const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
     backend.add(context_part(d_inputs).row_range(steps_ * rows_ - rows, rows), d_fed_.row_range(0, rows));
@@ -164,8 +169,8 @@ Tensor Decoder::backward_above(const StepContext& step) {
 
 void Decoder::backward(const StepContext& step, const Encoded& source, const Indices& ids) {
   Backend& backend = step.backend;
-  const Tensor d_below = backward_above(step);
-  if (attention_) {
+  const Tensor d_below = backward_above(step, source);
+  if (attending_ > 0) {
     const Tensor d_query = all_attend_ ? query_part(d_joined_) : d_below;
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
     for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
@@ -176,13 +181,11 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
     for (std::size_t l = attending_; l-- > 0;) {
       layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
     }
-  } else {
-    backend.zero(source.d_memory);
   }
+  if (!attention_) backend.zero(source.d_memory);
   embedding_.backward(step, d_embedded_, ids);
   if (attention_) {
-    attention_->finish(step, source, layers_[attending_ - 1].output(),
-                       all_attend_ ? context_part(d_joined_) : d_fed_);
+    attention_->finish(step, source, querying().output(), all_attend_ ? context_part(d_joined_) : d_fed_);
   }
   for (std::size_t l = 0; l < source.d_states.size(); ++l) {
     const RnnState to = source.d_states[l];
@@ -213,12 +216,13 @@ void Decoder::search_step(const StepContext& step, const Encoded& source, const 
   if (attention_) step.backend.gather_rows(slot(fed_, 1), parents, slot(fed_, 0));
   embedding_.forward(step, ids, embedded_);
   layers_[0].put(step, 0, 0, embedded_);
-  if (attention_) attend(step, source, 0);
+  if (attending_ > 0) attend(step, source, 0);
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
     const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output(0);
     if (l > 0) layers_[l].put(step, 0, 0, below);
-    if (attention_) layers_[l].put(step, 1, 0, contexts_above());
+    if (layers_[l].parts() > 1) layers_[l].put(step, 1, 0, contexts_above());
     layers_[l].advance(step, 0, below);
+    if (l == 0 && attention_) attention_->step(step, source, 0, layers_[0].output(0), slot(fed_, 1));
   }
 }
 

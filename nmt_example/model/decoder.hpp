@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <vector>
@@ -18,6 +19,7 @@ constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_
 /// - `gnmt` and `gnmt_v2`: the lowest layer attends: its output is the query, and the context a part of its
 ///   next input and of the inputs of all layers above: that of the step before (gnmt), or of the same
 ///   (gnmt_v2).
+///   Without feed_context (NVIDIA's GNMT), the lowest layer reads words alone.
 /// Layers that attend advance together, step by step; in training, the others run over whole sequences.
 class Decoder {
  public:
@@ -54,10 +56,12 @@ class Decoder {
                    bool training);
   void attend(const StepContext& step, const Encoded& source, std::int64_t t);
   void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_query);
-  Tensor backward_above(const StepContext& step);
+  Tensor backward_above(const StepContext& step, const Encoded& source);
   [[nodiscard]] RnnState initial_state(const Encoded& source, std::size_t layer) const {
     return passes_state_ ? source.states[layer] : RnnState();
   }
+  /// The layer whose output is the query.
+  [[nodiscard]] const RnnLayer& querying() const { return layers_[std::max<std::size_t>(attending_, 1) - 1]; }
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return x.row_range(t * rows_, rows_); }
   [[nodiscard]] Tensor query_part(const Tensor& joined) const { return joined.col_range(0, units_); }
   [[nodiscard]] Tensor context_part(const Tensor& joined) const {

@@ -40,7 +40,7 @@ void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t
   sums_ = arena_.take(1, 2, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, training);
   network_.decoder.plan(arena_, sentences, source_steps, target_steps, training);
-  network_.projection.plan(arena_, target_steps * sentences, training);
+  network_.projection.plan(arena_, backend_, target_steps * sentences, training);
 }
 
 void Model::check(const BatchView& batch) const {

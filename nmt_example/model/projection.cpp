@@ -9,21 +9,19 @@ OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& sh
       vocabulary_(shape.target_vocabulary),
       tied_(shape.tie_output),
       kernel_(tied_ ? layout.declare(embedding_name(shape, "decoder"), vocabulary_, inputs)
-                    : layout.declare("projection/kernel", inputs, vocabulary_)) {}
+                    : layout.declare("projection/kernel", inputs, vocabulary_)) {
+  if (shape.output_bias) bias_ = layout.declare("projection/bias", 1, vocabulary_, 0);
+}
 
 void OutputProjection::multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const {
   step.backend.gemm(Transpose::no, tied_ ? Transpose::yes : Transpose::no, input, step.value(kernel_), false,
                     logits);
+  if (bias_) step.backend.add_row(step.value(*bias_), logits);
 }
 
-std::int64_t OutputProjection::rows_at_a_time() const noexcept {
-  constexpr std::int64_t elements = std::int64_t{1} << 21;  // 8 MiB of logits fit into the last-level cache
-  return std::clamp<std::int64_t>(elements / vocabulary_, 32, 1024);
-}
-
-void OutputProjection::plan(Arena& arena, std::int64_t rows, bool training) {
+void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
   compact_ = arena.take(rows, inputs_);
-  logits_ = arena.take(std::min(rows, rows_at_a_time()), vocabulary_);
+  logits_ = arena.take(std::min(rows, backend.logits_rows(vocabulary_)), vocabulary_);
   if (training) d_compact_ = arena.take(rows, inputs_);
 }
 
@@ -41,6 +39,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     multiply(step, input, logits);
     backend.softmax_cross_entropy(logits, targets.range(begin, count), label_smoothing, gradient, sums);
     if (!gradient) continue;
+    if (bias_) backend.add_column_sums(logits, step.gradient(*bias_));
     const Tensor d_kernel = step.gradient(kernel_);
     tied_ ? backend.gemm(Transpose::yes, Transpose::no, logits, input, true, d_kernel)
           : backend.gemm(Transpose::yes, Transpose::no, input, logits, true, d_kernel);
@@ -48,6 +47,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
                  d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
+  if (bias_) step.added_gradient(*bias_);
   step.added_gradient(kernel_);
   backend.zero(d_output);
   backend.scatter_rows(d_compact_.row_range(0, rows.size), rows, d_output);

@@ -54,16 +54,23 @@ struct ModelShape {
   AttentionKind attention = AttentionKind::none;
   AttentionArchitecture architecture = AttentionArchitecture::standard;
   std::int64_t attention_units = 0;  ///< Size of `standard`'s attention vector.
+  bool feed_context = true;          ///< `gnmt` and `gnmt_v2`: the lowest layer reads contexts.
   bool output_attention = true;      ///< `standard`: the softmax reads it, not the cell's output.
   bool pass_hidden_state = true;     ///< The decoder starts from the encoder's final state.
   double forget_bias = 1.0;
   bool share_vocabulary = false;  ///< One embedding table for both sides.
   bool tie_output = false;        ///< The projection is the transposed target embedding.
+  bool output_bias = false;       ///< The projection has a bias.
 
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
   /// Whether all layers of the decoder attend, and not only the lowest.
   [[nodiscard]] bool all_attend() const noexcept {
     return has_attention() && architecture == AttentionArchitecture::standard;
+  }
+  /// How many layers of the decoder advance together, because what they attend to is fed to the lowest.
+  [[nodiscard]] int attending_layers() const noexcept {
+    if (all_attend()) return decoder_layers;
+    return has_attention() && feed_context ? 1 : 0;
   }
   /// Whether the decoder starts from the encoder's final state, which needs equally many layers.
   [[nodiscard]] bool passes_state() const noexcept {

@@ -22,7 +22,9 @@ struct Options {
   std::string attention_architecture = "standard";  ///< standard | gnmt | gnmt_v2
   bool output_attention = true;
   bool pass_hidden_state = true;
+  bool feed_context = true;  ///< gnmt and gnmt_v2: the lowest layer reads the context of the step before.
   bool tie_output = false;
+  bool output_bias = false;
   double forget_bias = 1.0;
   double dropout = 0.2;
   std::string init_op = "uniform";  ///< uniform | glorot_normal | glorot_uniform

@@ -42,6 +42,11 @@ void check_model(const Options& options) {
                   options.encoder_layers()));
   require(options.attention_architecture == "standard" || !options.attention.empty(),
           fmt::format("--attention_architecture={}: needs --attention", options.attention_architecture));
+  require(
+      options.feed_context || (options.attention_architecture != "standard" && options.decoder_layers() > 1),
+      "--feed_context=false: needs --attention_architecture=gnmt or gnmt_v2 and two decoder layers, of which "
+      "the "
+      "upper one then reads what the lower one attends to");
   const bool equal_layers = options.encoder_layers() == options.decoder_layers();
   require(!options.attention.empty() || equal_layers,
           fmt::format("{} encoder and {} decoder layers: without --attention they must be equal, because the "

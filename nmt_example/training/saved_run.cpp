@@ -202,7 +202,9 @@ void check_same_model(const Options& saved, const Options& wanted, const std::st
           wanted.attention_architecture);
   compare(differences, "--output_attention", saved.output_attention, wanted.output_attention);
   compare(differences, "--pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
+  compare(differences, "--feed_context", saved.feed_context, wanted.feed_context);
   compare(differences, "--tie_output", saved.tie_output, wanted.tie_output);
+  compare(differences, "--output_bias", saved.output_bias, wanted.output_bias);
   compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
   compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
   compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);

@@ -490,7 +490,9 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.pass_hidden_state = options.pass_hidden_state;
   shape.forget_bias = options.forget_bias;
   shape.share_vocabulary = options.share_vocab;
+  shape.feed_context = options.feed_context;
   shape.tie_output = options.tie_output;
+  shape.output_bias = options.output_bias;
   return shape;
 }
 

@@ -114,6 +114,9 @@ class HiddenMemoryBackend final : public Backend {
                                  const Tensor& d_g) override {
     open([&] { cpu_->scaled_direction_backward(v, g, d_out, d_v, d_g); });
   }
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
+    return cpu_->logits_rows(vocabulary);
+  }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     open([&] { cpu_->softmax_cross_entropy(logits, targets, label_smoothing, gradient, sums); });

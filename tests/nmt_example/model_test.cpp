@@ -238,6 +238,17 @@ TEST(ModelSize, OfItsVariants) {
   EXPECT_EQ(parameter_layout(shared).size, 179'417'088 - 36'548 * 1024);
 }
 
+// PyTorch's LSTM has two biases, so NVIDIA's count is 9 * 4096 larger: 160.7 million.
+TEST(ModelSize, OfNvidiasGnmt) {
+  ModelShape shape = shape_of(1024, false, 4, 4, AttentionKind::normed_bahdanau);
+  shape.source_vocabulary = shape.target_vocabulary = 32'320;
+  shape.encoder = EncoderType::gnmt;
+  shape.architecture = AttentionArchitecture::gnmt_v2;
+  shape.feed_context = false;
+  shape.share_vocabulary = shape.output_bias = true;
+  EXPECT_EQ(parameter_layout(shape).size + 9 * 4096, 160'671'297);
+}
+
 TEST(ModelSize, AnUnknownParameterIsAnError) {
   const ParameterLayout layout = parameter_layout(article_model());
   EXPECT_TRUE(layout.contains("projection/kernel"));

@@ -153,6 +153,14 @@ inline std::vector<ModelCase> model_cases() {
   tied.shape.attention = none;
   tied.shape.tie_output = true;
   cases.push_back(tied);
+  cases.push_back(gnmt_case("NvidiaGnmt4", 4, normed_bahdanau, true));
+  cases.back().shape.residual = cases.back().shape.output_bias = true;
+  cases.back().shape.feed_context = cases.back().shape.pass_hidden_state = false;
+  cases.push_back(gnmt_case("UnfedGnmt2Luong", 2, luong, false));
+  cases.back().shape.encoder = EncoderType::uni;
+  cases.back().shape.feed_context = false;
+  cases.push_back(gnmt_case("UnfedGnmt3Luong", 3, luong, false));
+  cases.back().shape.feed_context = false;
   ModelCase sizes{"ThreeSizesUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
   sizes.shape.embedding = 3;
   sizes.shape.attention_units = 7;

@@ -292,13 +292,20 @@ TEST(Options, StandardHparamsLoad) {
   }
 }
 
-TEST(Options, PresetIwslt15IsTensorflowNmtsFile) {
-  Options preset = described({"--preset=iwslt15"});
-  Options file = described({"--hparams_path=" DDL_GOLDEN_DIR "/hparams/iwslt15.json"});
-  file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
-  for (const nmt::Flag& flag : nmt::all_flags()) {
-    if (flag.name == "preset" || flag.name == "hparams_path") continue;
-    EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
+TEST(Options, PresetsAreTensorflowNmtsFiles) {
+  for (const auto& [name, file_name] : {std::pair("iwslt15", "iwslt15"), std::pair("wmt16", "wmt16"),
+                                        std::pair("gnmt8", "wmt16_gnmt_8_layer")}) {
+    SCOPED_TRACE(name);
+    const std::string preset_flag = fmt::format("--preset={}", name);
+    const std::string file_flag = fmt::format("--hparams_path={}/hparams/{}.json", DDL_GOLDEN_DIR, file_name);
+    const Options preset = described({preset_flag.c_str(), "--vocab_prefix=v"});
+    Options file = described({file_flag.c_str(), "--vocab_prefix=v"});
+    file.num_layers = file.num_encoder_layers;
+    file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
+    for (const nmt::Flag& flag : nmt::all_flags()) {
+      if (flag.name == "preset" || flag.name == "hparams_path") continue;
+      EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
+    }
   }
 }
 
@@ -320,6 +327,7 @@ TEST(Options, EveryPresetIsValid) {
     Options options;
     ASSERT_NO_THROW(nmt::apply_preset(preset.name, options)) << preset.name;
     options.describe = true;
+    if (options.subword_option == "bpe") options.vocab_prefix = "vocab.bpe.32000";
     EXPECT_NO_THROW(nmt::validate(options)) << preset.name;
   }
   EXPECT_NO_THROW(parse({"--preset=quickstart"}));

@@ -28,7 +28,7 @@ def make_cases():
     base = {"num_units": 4, "num_layers": 2, "vocab_size": 13, "unit_type": "lstm", "encoder_type": "uni",
             "attention": "", "attention_architecture": "standard", "residual": False, "share_vocab": False,
             "tie_output": False, "output_attention": True, "pass_hidden_state": True, "label_smoothing": 0.1,
-            "forget_bias": 0.7, "num_encoder_layers": 0, "num_decoder_layers": 0}
+            "forget_bias": 0.7, "feed_context": True, "output_bias": False, "num_encoder_layers": 0, "num_decoder_layers": 0}
     cases = {}
 
     def add(name, **flags):
@@ -55,6 +55,10 @@ def make_cases():
             encoder_type="bi", pass_hidden_state=False)
     add("residual.unequal.gnmt", num_encoder_layers=3, num_decoder_layers=4, attention="luong", residual=True,
         attention_architecture="gnmt_v2", encoder_type="gnmt", pass_hidden_state=False)
+    for architecture in ("gnmt", "gnmt_v2"):
+        add(f"unfed.{architecture}", num_layers=4, encoder_type="gnmt", residual=True, attention="normed_bahdanau",
+            attention_architecture=architecture, feed_context=False, output_bias=True, pass_hidden_state=False)
+    add("tied.bias", tie_output=True, output_bias=True)
     return cases
 
 
@@ -205,7 +209,9 @@ class Model:
             x, context = self.table("decoder")[word], attention
             for layer in range(layers):
                 below = x
-                if architecture != "none" and layer == 0:
+                if layer == 0 and not flags["feed_context"]:
+                    pass
+                elif architecture != "none" and layer == 0:
                     x = torch.cat([x, attention])
                 elif architecture in ("gnmt", "gnmt_v2"):
                     x = torch.cat([x, context if architecture == "gnmt_v2" else attention])
@@ -226,7 +232,10 @@ class Model:
         torch, e = self.torch, self.flags["label_smoothing"]
         outputs = self.outputs(*self.encode(source), [1] + target)
         kernel = self.table("decoder").T if self.flags["tie_output"] else self.p["projection/kernel"]
-        costs = -torch.log_softmax(outputs @ kernel, 1)
+        logits = outputs @ kernel
+        if self.flags["output_bias"]:
+            logits = logits + self.p["projection/bias"][0]
+        costs = -torch.log_softmax(logits, 1)
         wanted = costs[torch.arange(len(target) + 1), torch.tensor(target + [2])]
         return ((1 - e) * wanted + e * costs.mean(1)).sum()
 

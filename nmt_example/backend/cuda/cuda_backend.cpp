@@ -213,6 +213,10 @@ class CudaBackend final : public Backend {
   }
 
   // Loss ----------------------------------------------------------------------------------------
+  /// 128 MiB of them.
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
+    return std::clamp<std::int64_t>((std::int64_t{1} << 25) / vocabulary, 256, 16384);
+  }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);
