@@ -142,6 +142,8 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
     options = nmt::options_of_run(saved, parsed);
     nmt::validate(options);
   });
+  const std::string without_effect = nmt::flags_without_effect(options, parsed);
+  if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
 
   context.root_only("look at the output file", [&] { check_output(options.inference_output_file); });
   Input input;

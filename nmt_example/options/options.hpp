@@ -152,6 +152,9 @@ Options with_explicit_options(Options saved, const ParsedOptions& parsed);
 std::vector<std::string> changes_from_saved(const Options& saved, const Options& run,
                                             const ParsedOptions& parsed);
 
+/// Which of this run's flags have no effect with its options, and why; empty: all have one.
+std::string flags_without_effect(const Options& options, const ParsedOptions& parsed);
+
 /// The numbers of --inference_list, of a text of `lines` lines; all of them if the list is empty. Throws
 /// `invalid_argument` for what is no number of a line.
 std::vector<std::size_t> inference_indices(const std::string& list, std::size_t lines);

@@ -1,7 +1,11 @@
 #include "nmt_example/training/corpus.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
+#include "ddl/error.hpp"
+#include "ddl/hash.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 
 namespace nmt {
@@ -82,6 +86,40 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
   source = context.broadcast_string(source);
   target = context.broadcast_string(target);
   return {Vocabulary::deserialize(source), Vocabulary::deserialize(target)};
+}
+
+void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
+  if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
+  const std::string text =
+      options.builtin_corpus > 0
+          ? fmt::format("--builtin_corpus={}", options.builtin_corpus)
+          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, options.src, options.tgt);
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "
+                  "needs at least one: give more text, or start fewer ranks with mpirun -np",
+                  text, dataset.size(), context.size(), dataset.dropped()));
+}
+
+void check_same_data(ddl::Context& context, const Dataset& dataset) {
+  ddl::Fnv hash;
+  for (std::size_t i = 0; i < dataset.size(); ++i) {
+    for (const auto side : {dataset.source(i), dataset.target(i)}) {
+      for (const std::int32_t id : side) hash.add(static_cast<std::uint32_t>(id));
+      hash.add(0xffffffff);
+    }
+  }
+  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash.value());
+  const std::string roots = context.broadcast_string(mine);
+  context.on_all_ranks("compare the training data", [&] {
+    if (mine != roots) {
+      throw ddl::Error(
+          ddl::ErrorCode::mismatch,
+          fmt::format("this rank read other training data ({}) than rank 0 ({}); every host needs the "
+                      "same files",
+                      mine, roots));
+    }
+  });
 }
 
 }  // namespace nmt

@@ -32,4 +32,9 @@ std::optional<VocabularyPair> vocabularies_from_files(const Options& options);
 /// From --vocab_prefix, or trained by rank 0 on the text for all. Collective; errors are agreed.
 VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train);
 
+/// Throws `invalid_argument` if there are fewer sentence pairs than ranks. Not collective.
+void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset);
+/// Throws `mismatch` if ranks have read different files, and so would train on different data. Collective.
+void check_same_data(ddl::Context& context, const Dataset& dataset);
+
 }  // namespace nmt

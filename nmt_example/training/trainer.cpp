@@ -12,17 +12,16 @@
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
-#include "ddl/hash.hpp"
+#include "ddl/log.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
-#include "nmt_example/training/average.hpp"
-#include "nmt_example/training/best_checkpoints.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/scorer.hpp"
 #include "nmt_example/training/training_step.hpp"
 
 namespace nmt {
@@ -66,7 +65,6 @@ class Trainer {
       : context_(context),
         options_(options),
         out_(out),
-        metrics_(metrics_of(options.metrics)),
         texts_(std::move(texts)),
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
@@ -79,7 +77,7 @@ class Trainer {
                              model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()))),
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
-        translator_(model_, vocabularies_.source, vocabularies_.target, options),
+        scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
         checkpoint_(checkpoint) {}
 
   void run(const SavedRun* saved) {
@@ -122,7 +120,7 @@ class Trainer {
       const bool evaluates = !in_haste && every(eval_steps);
       const bool scores = dev_ && !in_haste && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
-      const bool better = scores && report_dev_scores(progress);
+      const bool better = scores && scorer_.score_dev(state_, progress);
       if (evaluates || last) report_dev_loss(progress);
       saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
       if (saved_now) save(progress);
@@ -132,7 +130,7 @@ class Trainer {
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
     if (!saved_now) save(progress);
     if (request != ddl::CheckpointRequest::save_and_end) finish(progress);
-    keep_best();
+    scorer_.keep_best(state_);
     if (progress && request == ddl::CheckpointRequest::save_and_end) {
       progress->note(fmt::format(
           "ended by SIGTERM after step {}, which is saved in {}: the same command goes on from it",
@@ -159,7 +157,7 @@ class Trainer {
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
-    keep_best();
+    scorer_.keep_best(state_);
   }
 
   void restore(const SavedRun& saved) {
@@ -190,7 +188,7 @@ class Trainer {
       give_up(fmt::format("It went back to a checkpoint {} times before. Lower --learning_rate.",
                           most_rollbacks));
     }
-    keep_best();
+    scorer_.keep_best(state_);
     auto saved = newest_run(context_, *checkpoint_);
     if (saved && saved->state().step == state_.step) {
       context_.root_only("put a checkpoint aside", [&] {
@@ -220,25 +218,6 @@ class Trainer {
     }
     open_progress(progress);
     save(progress);
-  }
-
-  /// Brings best_METRIC and avg_best_METRIC up to date. A checkpoint is there when its save is complete, so
-  /// this is called before the next save, which might remove it, and at the start and end of a run.
-  void keep_best() {
-    if (checkpoint_ == nullptr) return;
-    checkpoint_->wait();
-    context_.root_only("keep the best checkpoints", [&] {
-      const std::filesystem::path directory = options_.out_dir;
-      for (const auto& [keeper, best] : state_.best) {
-        const auto checkpoints =
-            complete_checkpoints(keeper.starts_with("avg_") ? directory / averages : directory);
-        for (const std::filesystem::path& checkpoint : checkpoints) {
-          if (checkpoint.filename() == fmt::format("step-{:010}", best.step)) {
-            keep_only(checkpoint, directory / keeper);
-          }
-        }
-      }
-    });
   }
 
   void go_on_from(const std::string& checkpoint) {
@@ -300,122 +279,28 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
-  /// Records the scores of this step's model, or of its average with earlier ones. Returns whether any of
-  /// them is the best so far.
-  bool record(const TextScores& dev, const std::string& prefix) {
-    bool better = false;
-    for (std::size_t m = 0; m < metrics_.size(); ++m) {
-      const double score = dev.scores[m].value;
-      const std::string keeper = prefix + std::string(metrics_[m]->name);
-      const auto best = state_.best.find(keeper);
-      if (best != state_.best.end() && score <= best->second.score) continue;
-      state_.best[keeper] = {score, state_.step};
-      better = true;
-    }
-    return better;
-  }
-
-  /// Returns whether there is something to save: a score that is the best so far, or an average.
-  bool report_dev_scores(std::optional<Progress>& progress) {
-    const TextScores dev = score_text(context_, translator_, texts_.dev, metrics_);
-    scored_step_ = state_.step;
-    if (progress) {
-      for (std::size_t m = 0; m < metrics_.size(); ++m) {
-        progress->score(metrics_[m]->name, dev.scores[m].value);
-        progress->note(fmt::format("  external eval step {}: dev {}", state_.step, dev.scores[m].text));
-      }
-      const std::size_t sample = static_cast<std::size_t>(state_.step) % texts_.dev.size();
-      progress->note(fmt::format("    src: {}\n    ref: {}\n    nmt: {}", texts_.dev.source[sample],
-                                 texts_.dev.target[sample], dev.translations[sample]));
-    }
-    const bool better = record(dev, "best_");
-    return (options_.avg_ckpts && report_average(progress)) || better;
-  }
-
-  /// Scores the mean of this model and those of the num_keep_ckpts - 1 newest checkpoints before it, and
-  /// saves it. Returns false if there are not enough.
-  bool report_average(std::optional<Progress>& progress) {
-    if (checkpoint_ == nullptr) return false;
-    checkpoint_->wait();
-    std::string names;
-    context_.root_only("list the checkpoints", [&] {
-      for (const auto& path : complete_checkpoints(options_.out_dir)) {
-        if (path.filename() < fmt::format("step-{:010}", state_.step)) names += path.string() + '\n';
-      }
-    });
-    names = context_.broadcast_string(names);
-    std::vector<std::filesystem::path> paths;
-    for (std::size_t begin = 0; begin < names.size();) {
-      const std::size_t end = names.find('\n', begin);
-      paths.emplace_back(names.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    const auto others = static_cast<std::size_t>(options_.num_keep_ckpts) - 1;
-    if (paths.size() < others) {
-      if (progress) {
-        progress->note(fmt::format("  no average yet: {} of {} checkpoints", paths.size() + 1, others + 1));
-      }
-      return false;
-    }
-    const AverageOfCheckpoints average(context_, backend_, model_.parameters(),
-                                       std::span(paths).last(others));
-    const TextScores dev = score_text(context_, translator_, texts_.dev, metrics_);
-    if (progress) {
-      for (const MetricScore& score : dev.scores) {
-        progress->note(
-            fmt::format("  average of {} checkpoints, step {}: dev {}", others + 1, state_.step, score.text));
-      }
-    }
-    record(dev, "avg_best_");
-    ddl::Checkpoint averaged(context_, std::filesystem::path(options_.out_dir) / averages,
-                             {.keep = 1, .sharded = options_.sharded_checkpoints});
-    save_model(averaged, state_, vocabularies_, backend_, model_.parameters());
-    return true;
-  }
-
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
-    keep_best();
+    scorer_.keep_best(state_);
     state_.sampler = step_.sampler_state();
     state_.reducer = step_.gradients().state();
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
                                step_.residuals());
     if (!progress) return;
-    std::string best;
-    for (const Metric* metric : metrics_) {
-      const auto found = state_.best.find("best_" + std::string(metric->name));
-      if (found == state_.best.end() || found->second.step != state_.step) continue;
-      best += fmt::format("{}{}", best.empty() ? ", the best so far by " : " and ", metric->name);
-    }
-    progress->note(
-        fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved", path.string(), best));
+    progress->note(fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved",
+                               path.string(), scorer_.praise(state_)));
   }
 
   void finish(std::optional<Progress>& progress) {
-    if (dev_ && scored_step_ != state_.step && report_dev_scores(progress)) save(progress);
-    if (texts_.test.size() > 0) {
-      const Clock::time_point begin = Clock::now();
-      const TextScores test = score_text(context_, translator_, texts_.test, metrics_);
-      if (progress) {
-        for (const MetricScore& score : test.scores) {
-          progress->note(fmt::format("test {} in {}", score.text, duration_text(seconds_since(begin))));
-        }
-        for (std::size_t i = 0; i < std::min<std::size_t>(5, texts_.test.size()); ++i) {
-          progress->note(fmt::format("  src: {}\n  ref: {}\n  nmt: {}", texts_.test.source[i],
-                                     texts_.test.target[i], test.translations[i]));
-        }
-      }
-    }
+    if (dev_ && scorer_.scored_step() != state_.step && scorer_.score_dev(state_, progress)) save(progress);
+    scorer_.score_test(progress);
     const double peak = peak_memory(context_);
     if (progress) progress->note(fmt::format("peak memory {:.0f} MB a rank", peak / 1e6));
   }
 
-  static constexpr const char* averages = "avg_checkpoints";
-
   ddl::Context& context_;
   const Options& options_;
   std::ostream& out_;
-  std::vector<const Metric*> metrics_;
   Texts texts_;
   VocabularyPair vocabularies_;
   Dataset train_;
@@ -424,10 +309,9 @@ class Trainer {
   Model model_;
   Optimizer optimizer_;
   TrainingStep step_;
-  Translator translator_;
+  Scorer scorer_;
   RunState state_;
-  ddl::Checkpoint* checkpoint_;               // null without --out_dir
-  std::optional<std::uint64_t> scored_step_;  // of the newest dev scores
+  ddl::Checkpoint* checkpoint_;  // null without --out_dir
 };
 
 ddl::CheckpointOptions checkpoint_options(const Options& options) {
@@ -435,41 +319,6 @@ ddl::CheckpointOptions checkpoint_options(const Options& options) {
           .sharded = options.sharded_checkpoints,
           .background = options.background_checkpoints,
           .handle_signals = true};
-}
-
-void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
-  if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
-  const std::string text =
-      options.builtin_corpus > 0
-          ? fmt::format("--builtin_corpus={}", options.builtin_corpus)
-          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, options.src, options.tgt);
-  throw ddl::Error(
-      ddl::ErrorCode::invalid_argument,
-      fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "
-                  "needs at least one: give more text, or start fewer ranks with mpirun -np",
-                  text, dataset.size(), context.size(), dataset.dropped()));
-}
-
-/// Ranks that read different files would train on different data without noticing.
-void check_same_data(ddl::Context& context, const Dataset& dataset) {
-  ddl::Fnv hash;
-  for (std::size_t i = 0; i < dataset.size(); ++i) {
-    for (const auto side : {dataset.source(i), dataset.target(i)}) {
-      for (const std::int32_t id : side) hash.add(static_cast<std::uint32_t>(id));
-      hash.add(0xffffffff);
-    }
-  }
-  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash.value());
-  const std::string roots = context.broadcast_string(mine);
-  context.on_all_ranks("compare the training data", [&] {
-    if (mine != roots) {
-      throw ddl::Error(
-          ddl::ErrorCode::mismatch,
-          fmt::format("this rank read other training data ({}) than rank 0 ({}); every host needs the "
-                      "same files",
-                      mine, roots));
-    }
-  });
 }
 
 }  // namespace
@@ -521,12 +370,14 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     saved = newest_run(context, checkpoints);
   }
   Options options = parsed.options;
-  context.on_all_ranks("compare with the checkpoint", [&] {
+  context.on_all_ranks("check the options", [&] {
     if (saved) options = options_of_run(*saved, parsed);
     validate(options);
   });
+  const std::string without_effect = flags_without_effect(options, parsed);
+  if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
   if (saved) {
-    context.root_only("compare with the checkpoint", [&] {
+    context.root_only("print what differs from the checkpoint", [&] {
       for (const std::string& change :
            changes_from_saved(options_from_json(saved->state().options_json), options, parsed)) {
         fmt::print(out, "{}\n", change);

@@ -9,6 +9,7 @@
 
 #include "nmt_example/hidden_memory_backend.hpp"
 #include "nmt_example/small_training.hpp"
+#include "nmt_example/training/average.hpp"
 #include "support/temporary_directory.hpp"
 
 namespace nmt::test {
@@ -158,6 +159,37 @@ TEST(HostMirror, CheckpointsGoBetweenBackends) {
           resumed.step.seek(3, batches);
           EXPECT_EQ(resumed.losses(3), losses) << backend->name() << ": moments of the optimiser";
         }
+      },
+      quiet_ranks());
+}
+
+// An average would be of a device's parameters and of nothing, or training would go on with the average.
+TEST(HostMirror, AveragesAreOfWhatTheHostCannotUse) {
+  const ddl::test::TemporaryDirectory directory;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        const Options options = small_training_options();
+        const auto hidden = make_hidden_memory_backend();
+        SmallTraining training(context, options, *hidden);
+        RunState state;
+        state.options_json = to_json(options);
+        ddl::Checkpoint checkpoint(context, directory.path());
+        const auto path =
+            save_model(checkpoint, state, training.vocabularies, *hidden, training.model.parameters());
+        const std::vector<float> before = training.parameters();
+        training.losses(2);
+        const std::vector<float> now = training.parameters();
+        ASSERT_NE(now, before);
+        {
+          const AverageOfCheckpoints average(context, *hidden, training.model.parameters(),
+                                             std::span(&path, 1));
+          const std::vector<float> mean = training.parameters();
+          for (std::size_t i = 0; i < mean.size(); ++i) {
+            ASSERT_EQ(mean[i], static_cast<float>((double{before[i]} + double{now[i]}) / 2)) << i;
+          }
+        }
+        EXPECT_EQ(training.parameters(), now);
       },
       quiet_ranks());
 }

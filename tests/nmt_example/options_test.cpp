@@ -440,6 +440,23 @@ TEST(Options, FlagsForTranslatingChooseTheMode) {
   EXPECT_EQ(sample.beam_width, 0);
 }
 
+// A person would believe that a flag does something.
+TEST(Options, FlagsWithoutEffectAreNamed) {
+  const auto found = [](std::vector<const char*> arguments) {
+    arguments.push_back("--describe");
+    const nmt::ParsedOptions parsed = parse(std::move(arguments));
+    return nmt::flags_without_effect(parsed.options, parsed);
+  };
+  expect_parts(found({"--adam_beta1=0.5", "--length_penalty_weight=1"}),
+               {"flags without effect: --adam_beta1=0.5 (the optimiser is not adam), "
+                "--length_penalty_weight=1 (infer_mode is not beam_search)"});
+  EXPECT_EQ(found({"--adam_beta1=0.5", "--length_penalty_weight=1", "--optimizer=adam", "--beam_width=3"}),
+            "");
+  EXPECT_EQ(found({"--adam_beta1=0.9"}), "") << "the default may be said";
+  expect_parts(found({"--coverage_penalty_weight=1", "--beam_width=3"}), {"there is no attention"});
+  EXPECT_EQ(found({"--preset=iwslt15"}), "");
+}
+
 TEST(Options, InferenceListNamesLinesFromZero) {
   using Numbers = std::vector<std::size_t>;
   EXPECT_EQ(nmt::inference_indices("", 3), (Numbers{0, 1, 2}));

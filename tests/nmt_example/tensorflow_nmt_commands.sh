@@ -111,6 +111,7 @@ runs "special words" "16 training pairs" "${iwslt[@]}" --out_dir=named --vocab_p
 runs "special words in other places" "" "${iwslt[@]}" --out_dir=unchecked --vocab_prefix=nmt_data/named --sos='<go>' \
   --eos='<end>' --check_special_token=false "${short[@]}"
 runs "bytes" "embedding/encoder             261 x 16" "${iwslt[@]}" --out_dir=bytes --use_char_encode "${short[@]}"
+runs "bytes, going on" "going on from step 6|test BLEU = " --out_dir=bytes --num_train_steps=8
 runs "translating bytes" "" --out_dir=bytes --inference_input_file=my_infer_file.vi --inference_output_file=kept
 has "translating bytes" kept 3
 

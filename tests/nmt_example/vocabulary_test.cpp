@@ -279,8 +279,11 @@ TEST_F(WordList, ASentencePieceFileIsAModelOrAListOfPieces) {
             (std::vector<std::int32_t>{3, 4, 0}));
   EXPECT_EQ(list.decode(std::vector<std::int32_t>{3, 4, 3}), "Apfel Ap");
   const std::string serialized = trained().serialize();
-  const auto model = Vocabulary::from_sentencepiece_file(write(serialized.substr(serialized.find('\n') + 1)));
-  EXPECT_EQ(model.serialize(), serialized);
+  const auto path = write(serialized.substr(serialized.find('\n') + 1));
+  EXPECT_EQ(Vocabulary::from_sentencepiece_file(path).serialize(), serialized);
+  ddl::test::expect_error(ddl::ErrorCode::invalid_argument, {"special pieces of its own", "--sos"}, [&] {
+    Vocabulary::from_sentencepiece_file(path, {"<go>", "</s>", true});
+  });
 }
 
 TEST_F(WordList, AFileThatIsNoModelIsRefused) {

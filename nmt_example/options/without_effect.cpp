@@ -1,0 +1,70 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/options.hpp"
+
+namespace nmt {
+namespace {
+
+/// When flags have no effect, and why.
+struct Rule {
+  std::vector<std::string_view> flags;
+  bool (*applies)(const Options& options);
+  std::string_view why;
+};
+
+const std::vector<Rule>& rules() {
+  static const std::vector<Rule> table = {
+      {{"adam_beta1", "adam_beta2", "adam_epsilon"},
+       [](const Options& o) { return o.optimizer != "adam"; },
+       "the optimiser is not adam"},
+      {{"init_weight"}, [](const Options& o) { return o.init_op != "uniform"; }, "init_op is not uniform"},
+      {{"warmup_scheme"}, [](const Options& o) { return o.warmup_steps == 0; }, "warmup_steps is 0"},
+      {{"num_layers"},
+       [](const Options& o) { return o.num_encoder_layers > 0 && o.num_decoder_layers > 0; },
+       "num_encoder_layers and num_decoder_layers are given"},
+      {{"output_attention"}, [](const Options& o) { return o.attention.empty(); }, "there is no attention"},
+      {{"vocab_size"},
+       [](const Options& o) { return !o.vocab_prefix.empty() && !o.describe; },
+       "vocab_prefix gives the vocabularies"},
+      {{"steps_per_external_eval", "avg_ckpts"},
+       [](const Options& o) { return o.dev_prefix.empty() && o.builtin_corpus == 0 && !o.infer; },
+       "there is no dev_prefix"},
+      {{"sharded_checkpoints", "background_checkpoints", "num_keep_ckpts"},
+       [](const Options& o) { return o.out_dir.empty() && !o.infer; },
+       "there is no out_dir"},
+      {{"length_penalty_weight", "coverage_penalty_weight"},
+       [](const Options& o) { return o.infer_mode != "beam_search"; },
+       "infer_mode is not beam_search"},
+      {{"coverage_penalty_weight"},
+       [](const Options& o) { return o.attention.empty() && o.infer_mode == "beam_search"; },
+       "there is no attention"},
+      {{"inference_list", "inference_ref_file", "inference_output_file", "ckpt"},
+       [](const Options& o) { return !o.infer; },
+       "this run trains; --infer translates"},
+  };
+  return table;
+}
+
+}  // namespace
+
+std::string flags_without_effect(const Options& options, const ParsedOptions& parsed) {
+  const Options defaults;
+  std::string text;
+  for (const Rule& rule : rules()) {
+    if (!rule.applies(options)) continue;
+    for (const std::string_view name : rule.flags) {
+      const Flag& flag = *find_flag(name);
+      const std::string value = value_text(flag, parsed.options);
+      if (std::ranges::count(parsed.explicitly_set, name) == 0 || value == value_text(flag, defaults))
+        continue;
+      text += fmt::format("{}--{}={} ({})", text.empty() ? "flags without effect: " : ", ", name, value,
+                          rule.why);
+    }
+  }
+  return text;
+}
+
+}  // namespace nmt
