@@ -182,7 +182,7 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
       layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
     }
   }
-  if (!attention_) backend.zero(source.d_memory);
+  if (!attention_ && !source.d_memory.empty()) backend.zero(source.d_memory);
   embedding_.backward(step, d_embedded_, ids);
   if (attention_) {
     attention_->finish(step, source, querying().output(), all_attend_ ? context_part(d_joined_) : d_fed_);

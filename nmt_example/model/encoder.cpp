@@ -164,9 +164,19 @@ class StackedEncoder final : public Encoder {
   std::array<Tensor, 2> d_between_;
 };
 
+/// Of a language model.
+class NoEncoder final : public Encoder {
+ public:
+  void plan(Arena&, std::int64_t, std::int64_t, bool) override {}
+  void forward(const StepContext&, const Indices&, const Indices&) override {}
+  void backward(const StepContext&, const Indices&) override {}
+  [[nodiscard]] std::int64_t depth() const override { return 0; }
+};
+
 }  // namespace
 
 std::unique_ptr<Encoder> make_encoder(ParameterLayout& layout, const ModelShape& shape) {
+  if (shape.language_model) return std::make_unique<NoEncoder>();
   return std::make_unique<StackedEncoder>(layout, shape);
 }
 

@@ -51,6 +51,7 @@ struct ModelShape {
   int encoder_layers = 0;
   int decoder_layers = 0;
   bool residual = false;
+  bool language_model = false;  ///< A decoder alone, which starts from zeros.
   AttentionKind attention = AttentionKind::none;
   AttentionArchitecture architecture = AttentionArchitecture::standard;
   std::int64_t attention_units = 0;  ///< Size of `standard`'s attention vector.
@@ -74,7 +75,7 @@ struct ModelShape {
   }
   /// Whether the decoder starts from the encoder's final state, which needs equally many layers.
   [[nodiscard]] bool passes_state() const noexcept {
-    return encoder_layers == decoder_layers && (pass_hidden_state || !has_attention());
+    return !language_model && encoder_layers == decoder_layers && (pass_hidden_state || !has_attention());
   }
   /// How many layers are residual, from the top.
   [[nodiscard]] int encoder_residual_layers() const noexcept {

@@ -132,6 +132,11 @@ std::vector<Flag> make_table() {
             "The attention goes to the softmax and is fed back as input", any}),
       rare({"pass_hidden_state", model, &O::pass_hidden_state,
             "The decoder starts from the encoder's last state (without attention it must)", any}),
+      {"language_model", model, &O::language_model,
+       "A decoder alone, trained on the target text and scored by its perplexity; with --infer, it writes a "
+       "sentence "
+       "for each line, whose words do not matter",
+       any},
       rare({"forget_bias", model, &O::forget_bias, "Added to the forget gate's bias", any}),
       {"init_op",
        model,

@@ -18,7 +18,8 @@ struct Options {
   std::string unit_type = "lstm";    ///< lstm | gru | layer_norm_lstm | nas
   std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2) | gnmt
   bool residual = false;
-  std::string attention;  ///< "" | luong | scaled_luong | bahdanau | normed_bahdanau
+  bool language_model = false;  ///< A decoder alone, trained on the target text.
+  std::string attention;        ///< "" | luong | scaled_luong | bahdanau | normed_bahdanau
   std::string attention_architecture = "standard";  ///< standard | gnmt | gnmt_v2
   bool output_attention = true;
   bool pass_hidden_state = true;

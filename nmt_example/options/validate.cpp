@@ -40,6 +40,11 @@ void check_model(const Options& options) {
       fmt::format("--{}={}: must be at least 2 with --encoder_type=gnmt, whose lowest layer reads both ways",
                   options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
                   options.encoder_layers()));
+  require(
+      !options.language_model || options.attention.empty(),
+      fmt::format(
+          "--language_model and --attention={}: a language model has no source to attend to; leave one out",
+          options.attention));
   require(options.attention_architecture == "standard" || !options.attention.empty(),
           fmt::format("--attention_architecture={}: needs --attention", options.attention_architecture));
   require(
@@ -48,6 +53,7 @@ void check_model(const Options& options) {
       "the "
       "upper one then reads what the lower one attends to");
   const bool equal_layers = options.encoder_layers() == options.decoder_layers();
+  if (options.language_model) return;
   require(!options.attention.empty() || equal_layers,
           fmt::format("{} encoder and {} decoder layers: without --attention they must be equal, because the "
                       "decoder starts from the encoder's state",
@@ -102,6 +108,7 @@ void check_training_data(const Options& options) {
           "nothing to train on: give --train_prefix, --src and --tgt, or --builtin_corpus=N, or "
           "--preset=quickstart; --infer translates and --describe needs no data");
   for (const std::string_view name : {"src", "tgt"}) {
+    if (name == "src" && options.language_model) continue;
     require(!value_text(*find_flag(name), options).empty(),
             fmt::format("--{} is missing: --train_prefix={} needs it", name, options.train_prefix));
   }

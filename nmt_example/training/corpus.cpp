@@ -24,6 +24,10 @@ Vocabulary vocabulary_from_file(const Options& options, const std::string& suffi
 
 }  // namespace
 
+const std::string& source_suffix(const Options& options) {
+  return options.language_model ? options.tgt : options.src;
+}
+
 Texts load_texts(ddl::Context& context, const Options& options) {
   Texts texts;
   const auto only_first = [&](ParallelText& text) {
@@ -39,22 +43,24 @@ Texts load_texts(ddl::Context& context, const Options& options) {
       only_first(texts.train);
       texts.dev = number_corpus(CorpusSplit::dev, builtin_dev_sentences, 1);
       texts.test = number_corpus(CorpusSplit::test, builtin_test_sentences, 1);
+      if (!options.language_model) return;
+      for (ParallelText* text : {&texts.train, &texts.dev, &texts.test}) text->source = text->target;
       return;
     }
-    texts.train = read_parallel_text(options.train_prefix, options.src, options.tgt);
+    texts.train = read_parallel_text(options.train_prefix, source_suffix(options), options.tgt);
     only_first(texts.train);
     if (!options.dev_prefix.empty())
-      texts.dev = read_parallel_text(options.dev_prefix, options.src, options.tgt);
+      texts.dev = read_parallel_text(options.dev_prefix, source_suffix(options), options.tgt);
     if (!options.test_prefix.empty())
-      texts.test = read_parallel_text(options.test_prefix, options.src, options.tgt);
+      texts.test = read_parallel_text(options.test_prefix, source_suffix(options), options.tgt);
   });
   return texts;
 }
 
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options) {
   if (options.vocab_prefix.empty()) return std::nullopt;
-  Vocabulary source =
-      options.use_char_encode ? Vocabulary::bytes_of_words() : vocabulary_from_file(options, options.src);
+  Vocabulary source = options.use_char_encode ? Vocabulary::bytes_of_words()
+                                              : vocabulary_from_file(options, source_suffix(options));
   Vocabulary target = options.share_vocab ? source : vocabulary_from_file(options, options.tgt);
   return VocabularyPair{std::move(source), std::move(target)};
 }
@@ -72,7 +78,9 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
     settings.type = options.subword_option == "bpe" ? SubwordType::bpe : SubwordType::unigram;
     settings.seed = options.random_seed;
     const auto size = static_cast<std::size_t>(options.vocab_size);
-    if (options.share_vocab) {
+    if (options.language_model) {
+      source = target = Vocabulary::train(train.target, size, settings).serialize();
+    } else if (options.share_vocab) {
       std::vector<std::string> both = train.source;
       both.insert(both.end(), train.target.begin(), train.target.end());
       source = target = Vocabulary::train(both, size, settings).serialize();
@@ -93,7 +101,7 @@ void check_enough_for_ranks(const ddl::Context& context, const Options& options,
   const std::string text =
       options.builtin_corpus > 0
           ? fmt::format("--builtin_corpus={}", options.builtin_corpus)
-          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, options.src, options.tgt);
+          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, source_suffix(options), options.tgt);
   throw ddl::Error(
       ddl::ErrorCode::invalid_argument,
       fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "

@@ -23,6 +23,9 @@ struct Texts {
   ParallelText train, dev, test;
 };
 
+/// Suffix of the files that a model reads as its source: a language model's are the target's.
+const std::string& source_suffix(const Options& options);
+
 /// Every rank reads or generates the texts. Collective; errors are agreed.
 Texts load_texts(ddl::Context& context, const Options& options);
 

@@ -197,6 +197,7 @@ void check_same_model(const Options& saved, const Options& wanted, const std::st
   compare(differences, "--encoder_type", saved.encoder_type, wanted.encoder_type);
   compare(differences, "--unit_type", saved.unit_type, wanted.unit_type);
   compare(differences, "--residual", saved.residual, wanted.residual);
+  compare(differences, "--language_model", saved.language_model, wanted.language_model);
   compare(differences, "--attention", saved.attention, wanted.attention);
   compare(differences, "--attention_architecture", saved.attention_architecture,
           wanted.attention_architecture);
@@ -237,8 +238,8 @@ void check_same_vocabularies(const VocabularyPair& saved, const Options& wanted,
                     wanted.vocab_prefix, suffix, of_file.size(), checkpoint, of_checkpoint.size(),
                     of_file.size() == of_checkpoint.size() ? ", but other ones" : ""));
   };
-  check(saved.source, given->source, wanted.src);
-  check(saved.target, given->target, wanted.share_vocab ? wanted.src : wanted.tgt);
+  check(saved.source, given->source, source_suffix(wanted));
+  check(saved.target, given->target, wanted.share_vocab ? source_suffix(wanted) : wanted.tgt);
 }
 
 Options options_of_run(const SavedRun& saved, const ParsedOptions& parsed) {

@@ -118,7 +118,7 @@ class Trainer {
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
       const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
       const bool evaluates = !in_haste && every(eval_steps);
-      const bool scores = dev_ && !in_haste && (every(score_steps) || last);
+      const bool scores = translates() && dev_ && !in_haste && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
       const bool better = scores && scorer_.score_dev(state_, progress);
       if (evaluates || last) report_dev_loss(progress);
@@ -279,6 +279,20 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
+  /// A language model is scored by its perplexity alone.
+  [[nodiscard]] bool translates() const noexcept { return !options_.language_model; }
+
+  void report_test_loss(std::optional<Progress>& progress) {
+    if (texts_.test.size() == 0) return;
+    std::optional<Dataset> test;
+    context_.on_all_ranks("encode the test text", [&] {
+      const ParallelText text{texts_.test.source, texts_.test.source};
+      test.emplace(encode(text, vocabularies_.source, vocabularies_.target, 0, 0));
+    });
+    const double loss = mean_loss(context_, model_, *test);
+    if (progress) progress->note(fmt::format("test ppl {:.2f}", std::exp(loss)));
+  }
+
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
     scorer_.keep_best(state_);
@@ -292,6 +306,7 @@ class Trainer {
   }
 
   void finish(std::optional<Progress>& progress) {
+    if (!translates()) return report_test_loss(progress);
     if (dev_ && scorer_.scored_step() != state_.step && scorer_.score_dev(state_, progress)) save(progress);
     scorer_.score_test(progress);
     const double peak = peak_memory(context_);
@@ -333,6 +348,7 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.unit = value_of<UnitType>(options.unit_type);
   shape.encoder = value_of<EncoderType>(options.encoder_type);
   shape.residual = options.residual;
+  shape.language_model = options.language_model;
   shape.attention = value_of<AttentionKind>(options.attention);
   shape.architecture = value_of<AttentionArchitecture>(options.attention_architecture);
   shape.output_attention = options.output_attention;

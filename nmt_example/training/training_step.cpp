@@ -32,8 +32,10 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
            .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
 }
 
-std::size_t embedding_of(const ParameterLayout& layout, const char* side) {
-  return layout.index_of(layout.contains("embedding/shared") ? "embedding/shared" : side);
+/// The index of a side's embedding; that of no parameter if the side has none.
+std::size_t embedding_of(const Model& model, const ParameterLayout& layout, const char* side) {
+  const std::string name = embedding_name(model.shape(), side);
+  return layout.contains(name) ? layout.index_of(name) : layout.parameters.size();
 }
 
 }  // namespace
@@ -50,8 +52,8 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       gradients_(context, options, backend, model),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
-      source_embedding_(embedding_of(model.parameters().layout(), "embedding/encoder")),
-      target_embedding_(embedding_of(model.parameters().layout(), "embedding/decoder")) {
+      source_embedding_(embedding_of(model, model.parameters().layout(), "encoder")),
+      target_embedding_(embedding_of(model, model.parameters().layout(), "decoder")) {
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
@@ -115,7 +117,7 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
   part_.reset();
   gradients_.part({});
   sum.negative_log_likelihood += loss.negative_log_likelihood;
-  words_ += batch_.words;
+  words_ += options_.language_model ? batch_.target_tokens : batch_.words;
 }
 
 void TrainingStep::update(double gradient_scale, double learning_rate) {

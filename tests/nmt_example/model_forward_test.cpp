@@ -170,7 +170,7 @@ std::vector<ModelCase> plain_cases() {
   std::erase_if(cases, [](const ModelCase& c) {
     const ModelShape& s = c.shape;
     return s.unit != UnitType::lstm || s.encoder == EncoderType::gnmt || s.residual || s.tie_output ||
-           s.embedding != s.units || s.architecture != AttentionArchitecture::standard ||
+           s.language_model || s.embedding != s.units || s.architecture != AttentionArchitecture::standard ||
            s.attention == AttentionKind::bahdanau || s.attention == AttentionKind::normed_bahdanau;
   });
   return cases;

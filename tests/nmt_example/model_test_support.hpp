@@ -161,6 +161,13 @@ inline std::vector<ModelCase> model_cases() {
   cases.back().shape.feed_context = false;
   cases.push_back(gnmt_case("UnfedGnmt3Luong", 3, luong, false));
   cases.back().shape.feed_context = false;
+  for (const UnitType unit : {UnitType::lstm, UnitType::gru}) {
+    ModelCase language{"LanguageModel_" + std::string(to_string(unit)), shape_of(5, false, 2, 2, none), 0.2};
+    language.shape.language_model = true;
+    language.shape.unit = unit;
+    language.shape.residual = unit == UnitType::gru;
+    cases.push_back(language);
+  }
   ModelCase sizes{"ThreeSizesUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
   sizes.shape.embedding = 3;
   sizes.shape.attention_units = 7;

@@ -143,6 +143,7 @@ TEST(Options, ChoicesAreListed) {
   expect_parts(invalid({"--encoder_type=gnmt", "--num_layers=1"}), {"--num_layers=1", "at least 2"});
   expect_parts(invalid({"--encoder_type=tri"}), {"--encoder_type=tri", "uni | bi | gnmt"});
   expect_parts(invalid({"--attention_architecture=gnmt"}), {"--attention_architecture=gnmt", "--attention"});
+  expect_parts(invalid({"--language_model", "--attention=luong"}), {"--language_model", "--attention=luong"});
   expect_parts(invalid({"--unit_type=rnn"}), {"--unit_type=rnn", "lstm | gru | layer_norm_lstm | nas"});
   expect_parts(invalid({"--attention=dot"}), {"\"\" | luong | scaled_luong | bahdanau | normed_bahdanau"});
   expect_parts(invalid({"--optimizer=rmsprop"}), {"sgd | adam"});
@@ -368,7 +369,7 @@ Options some_saved_options() {
   saved.num_units = 77;
   saved.optimizer = "adam";
   saved.learning_rate = 0.002;
-  saved.train_prefix = "t";
+  saved.train_prefix = std::string("t");  // GCC 12 warns of a plain assignment
   saved.src = "en";
   saved.out_dir = "elsewhere";
   saved.threads = 16;

@@ -88,6 +88,15 @@ runs "the article's" "test BLEU = |computes on the CPU|change nothing here: --ti
   --metrics=bleu --num_gpus=1 --time_major=false --num_intra_threads=4 "${short[@]}"
 grep -Eq "(ref|nmt): .*@@" log && fail "the article's: pieces that are not joined" log
 
+# A language model, of the target's files alone.
+lm=(--tgt=en --vocab_prefix=nmt_data/vocab --train_prefix=nmt_data/train --dev_prefix=nmt_data/tst2012
+  --test_prefix=nmt_data/tst2013)
+runs "a language model" "dev ppl |test ppl " --preset=word_lm "${lm[@]}" --out_dir=lm "${short[@]}"
+for how in --beam_width=0 --beam_width=3 --sampling_temperature=1; do
+  runs "its sentences, $how" "" --out_dir=lm --inference_input_file=my_infer_file.vi --inference_output_file=kept $how
+  has "its sentences, $how" kept 3
+done
+
 # Metrics and checkpoints.
 runs "several metrics" "test BLEU = |test ROUGE-L = |test accuracy = |test word accuracy = |test chrF = |average of 2" \
   "${iwslt[@]}" --metrics=bleu,rouge,accuracy,word_accuracy,chrf,tokenized_bleu --avg_ckpts --num_keep_ckpts=2 \

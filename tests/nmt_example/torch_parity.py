@@ -28,7 +28,7 @@ def make_cases():
     base = {"num_units": 4, "num_layers": 2, "vocab_size": 13, "unit_type": "lstm", "encoder_type": "uni",
             "attention": "", "attention_architecture": "standard", "residual": False, "share_vocab": False,
             "tie_output": False, "output_attention": True, "pass_hidden_state": True, "label_smoothing": 0.1,
-            "forget_bias": 0.7, "feed_context": True, "output_bias": False, "num_encoder_layers": 0, "num_decoder_layers": 0}
+            "forget_bias": 0.7, "feed_context": True, "output_bias": False, "language_model": False, "num_encoder_layers": 0, "num_decoder_layers": 0}
     cases = {}
 
     def add(name, **flags):
@@ -46,6 +46,7 @@ def make_cases():
         for architecture in ("gnmt", "gnmt_v2"):
             add(f"{unit}.residual.{architecture}", unit_type=unit, num_layers=4, residual=True, encoder_type="gnmt",
                 attention="normed_bahdanau", attention_architecture=architecture)
+        add(f"{unit}.language_model", unit_type=unit, language_model=True)
         add(f"{unit}.tied", unit_type=unit, tie_output=True, attention="scaled_luong")
         add(f"{unit}.tied.shared", unit_type=unit, tie_output=True, share_vocab=True)
         add(f"{unit}.shared.bi", unit_type=unit, share_vocab=True, encoder_type="bi", attention="bahdanau")
@@ -167,6 +168,8 @@ class Model:
         return self.p["embedding/shared" if self.flags["share_vocab"] else "embedding/" + side]
 
     def encode(self, source):
+        if self.flags["language_model"]:
+            return [self.torch.zeros(0)], []
         words = [self.table("encoder")[word] for word in source]
         kind, layers = self.flags["encoder_type"], self.encoder_layers
         if kind == "uni":
@@ -201,7 +204,7 @@ class Model:
         """The vectors that the projection reads."""
         torch, layers, flags = self.torch, self.decoder_layers, self.flags
         architecture = flags["attention_architecture"] if flags["attention"] else "none"
-        passes = self.encoder_layers == layers and (flags["pass_hidden_state"] or architecture == "none")
+        passes = states and self.encoder_layers == layers and (flags["pass_hidden_state"] or architecture == "none")
         states = list(states) if passes else [self.zero_state() for _ in range(layers)]
         attention = torch.zeros(self.units if architecture == "standard" else len(memory[0]), dtype=torch.float64)
         result = []
