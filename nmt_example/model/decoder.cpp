@@ -9,7 +9,7 @@
 namespace nmt {
 
 Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
-    : embedded_columns_(shape.embedding),
+    : embedded_columns_(shape.target_embedding),
       units_(shape.units),
       depth_(depth),
       output_columns_(shape.all_attend() && shape.output_attention ? shape.attention_units : shape.units),
@@ -20,10 +20,10 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
       residual_(shape.residual),
       attention_(shape.has_attention() ? std::optional<Attention>(std::in_place, layout, shape, depth)
                                        : std::nullopt),
-      embedding_(layout, shape, "decoder", shape.target_vocabulary),
+      embedding_(layout, shape, Side::decoder),
       attending_(static_cast<std::size_t>(shape.attending_layers())) {
   for (int l = 0; l < shape.decoder_layers; ++l) {
-    std::vector<std::int64_t> inputs = {l == 0 ? shape.embedding : shape.units};
+    std::vector<std::int64_t> inputs = {l == 0 ? shape.target_embedding : shape.units};
     if (l == 0 && all_attend_) {
       inputs.push_back(shape.attention_units);
     } else if (attention_ && !all_attend_ && (l > 0 || shape.feed_context)) {

@@ -47,24 +47,24 @@ class StackedEncoder final : public Encoder {
   StackedEncoder(ParameterLayout& layout, const ModelShape& shape)
       : type_(shape.encoder),
         readers_(shape.encoder == EncoderType::uni ? 1 : 2),
-        embedding_(layout, shape, "encoder", shape.source_vocabulary),
-        embedded_columns_(shape.embedding),
+        embedding_(layout, shape, Side::encoder),
+        embedded_columns_(shape.source_embedding),
         units_(shape.units),
         residual_(shape.residual) {
     const int residual = shape.encoder_residual_layers();
     switch (type_) {
       case EncoderType::uni:
-        stacks_.emplace_back(layout, shape, "", 0, 0, shape.encoder_layers, shape.embedding, residual);
+        stacks_.emplace_back(layout, shape, "", 0, 0, shape.encoder_layers, shape.source_embedding, residual);
         break;
       case EncoderType::bi:
         for (const int s : {0, 1}) {
           stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, shape.encoder_layers / 2,
-                               shape.embedding, residual / 2);
+                               shape.source_embedding, residual / 2);
         }
         break;
       case EncoderType::gnmt:
         for (const int s : {0, 1}) {
-          stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, 1, shape.embedding, 0);
+          stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, 1, shape.source_embedding, 0);
         }
         stacks_.emplace_back(layout, shape, "", 0, 1, shape.encoder_layers - 1, 2 * shape.units, residual);
         break;

@@ -8,7 +8,7 @@ OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& sh
     : inputs_(inputs),
       vocabulary_(shape.target_vocabulary),
       tied_(shape.tie_output),
-      kernel_(tied_ ? layout.declare(embedding_name(shape, "decoder"), vocabulary_, inputs)
+      kernel_(tied_ ? layout.declare(embedding_name(shape, Side::decoder), vocabulary_, inputs)
                     : layout.declare("projection/kernel", inputs, vocabulary_)) {
   if (shape.output_bias) bias_ = layout.declare("projection/bias", 1, vocabulary_, 0);
 }

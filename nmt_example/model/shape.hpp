@@ -44,8 +44,11 @@ constexpr Enum value_of(std::string_view name) {
 struct ModelShape {
   std::int64_t source_vocabulary = 0;
   std::int64_t target_vocabulary = 0;
-  std::int64_t embedding = 0;  ///< Size of an embedded word.
-  std::int64_t units = 0;      ///< Cells per layer.
+  std::int64_t source_embedding = 0;  ///< Size of an embedded word.
+  std::int64_t target_embedding = 0;
+  bool source_given = false;  ///< Only the first rows of the table, of special words, are trained.
+  bool target_given = false;
+  std::int64_t units = 0;  ///< Cells per layer.
   UnitType unit = UnitType::lstm;
   EncoderType encoder = EncoderType::uni;
   int encoder_layers = 0;

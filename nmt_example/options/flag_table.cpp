@@ -68,6 +68,15 @@ std::vector<Flag> make_table() {
       {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",
        between(4, 1 << 24)},
       {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages", any},
+      {"embed_prefix", data, &O::embed_prefix,
+       "Vectors of words, PREFIX.src and PREFIX.tgt (or one of them), as GloVe's or word2vec's text files: "
+       "those "
+       "sides' embeddings, of which only the special words' are trained; empty: all are trained",
+       any},
+      rare({"src_embed_size", data, &O::src_embed_size,
+            "Size of an embedded source word; 0: num_units, or that of embed_prefix", between(0, 65536)}),
+      rare({"tgt_embed_size", data, &O::tgt_embed_size,
+            "Size of an embedded target word; 0: num_units, or that of embed_prefix", between(0, 65536)}),
       {"src_max_len", data, &O::src_max_len, "Longer sources are cut in training", between(1, 1 << 20)},
       {"tgt_max_len", data, &O::tgt_max_len, "Longer targets are cut in training", between(1, 1 << 20)},
       rare({"max_train", data, &O::max_train, "Sentence pairs to train on, from the first; 0: all",

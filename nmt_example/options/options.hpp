@@ -68,6 +68,9 @@ struct Options {
   bool use_char_encode = false;     ///< The source's words are read byte by byte.
   std::int64_t max_train = 0;       ///< Sentence pairs to train on, from the first; 0: all.
   int vocab_size = 8000;     ///< Pieces to train where no vocab_prefix is given; or the size for --describe.
+  std::string embed_prefix;  ///< Given vectors of words, PREFIX.src and PREFIX.tgt; empty: none.
+  int src_embed_size = 0;    ///< Of an embedded source word; 0: num_units, or that of embed_prefix.
+  int tgt_embed_size = 0;
   bool share_vocab = false;  ///< One vocabulary and one embedding table for both languages.
   int src_max_len = 50;
   int tgt_max_len = 50;

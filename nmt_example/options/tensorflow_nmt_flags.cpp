@@ -12,7 +12,6 @@ std::span<const TensorflowNmtFlag> tensorflow_nmt_flags() {
   constexpr bool no_result = false;
   static const std::vector<TensorflowNmtFlag> table = {
       // Models.
-      {"embed_prefix", false, {""}, "embeddings are trained with the model"},
       {"num_sampled_softmax", false, {"0"}, "the softmax is over the whole vocabulary (0)"},
       {"source_reverse", true, {"false"}, "sources are read in order; --encoder_type=bi reads both ways"},
       // Other names of schedules, from older versions.

@@ -47,6 +47,19 @@ void check_model(const Options& options) {
           options.attention));
   require(options.attention_architecture == "standard" || !options.attention.empty(),
           fmt::format("--attention_architecture={}: needs --attention", options.attention_architecture));
+  const auto size = [&](int given) { return given > 0 ? given : options.num_units; };
+  require(
+      !options.share_vocab || size(options.src_embed_size) == size(options.tgt_embed_size),
+      fmt::format(
+          "--src_embed_size={} and --tgt_embed_size={}: must be equal with --share_vocab, where one table "
+          "embeds both languages",
+          options.src_embed_size, options.tgt_embed_size));
+  require(!options.tie_output || size(options.tgt_embed_size) == options.num_units,
+          fmt::format("--tgt_embed_size={}: must be --num_units={} with --tie_output", options.tgt_embed_size,
+                      options.num_units));
+  require(!options.tie_output || options.embed_prefix.empty(),
+          "--tie_output and --embed_prefix: given vectors are not trained, but the output layer is; leave "
+          "one out");
   require(
       options.feed_context || (options.attention_architecture != "standard" && options.decoder_layers() > 1),
       "--feed_context=false: needs --attention_architecture=gnmt or gnmt_v2 and two decoder layers, of which "

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
@@ -94,6 +95,31 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
   source = context.broadcast_string(source);
   target = context.broadcast_string(target);
   return {Vocabulary::deserialize(source), Vocabulary::deserialize(target)};
+}
+
+GivenEmbeddings given_embeddings(const Options& options, const VocabularyPair& vocabularies) {
+  GivenEmbeddings given;
+  if (options.embed_prefix.empty()) return given;
+  if (options.src_embed_size != 0 || options.tgt_embed_size != 0) {
+    throw ddl::Error(
+        ddl::ErrorCode::invalid_argument,
+        fmt::format(
+            "--embed_prefix={} with --src_embed_size={} and --tgt_embed_size={}: the files of vectors have "
+            "sizes of their own, and a side without one has --num_units; leave the sizes out",
+            options.embed_prefix, options.src_embed_size, options.tgt_embed_size));
+  }
+  const std::string source = options.embed_prefix + "." + source_suffix(options);
+  const std::string target = options.embed_prefix + "." + options.tgt;
+  const bool reads_source = !options.language_model && std::filesystem::exists(source);
+  const bool reads_target =
+      (options.language_model || !options.share_vocab) && std::filesystem::exists(target);
+  if (!reads_source && !reads_target) {
+    throw ddl::Error(ddl::ErrorCode::io, fmt::format("--embed_prefix={}: there is neither {} nor {}",
+                                                     options.embed_prefix, source, target));
+  }
+  if (reads_source) given.source = read_embedding_vectors(source, vocabularies.source);
+  if (reads_target) given.target = read_embedding_vectors(target, vocabularies.target);
+  return given;
 }
 
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {

@@ -192,6 +192,9 @@ void check_resumable(const RunState& saved, const std::string& checkpoint) {
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint) {
   std::string differences;
   compare(differences, "--num_units", saved.num_units, wanted.num_units);
+  compare(differences, "--embed_prefix", saved.embed_prefix, wanted.embed_prefix);
+  compare(differences, "--src_embed_size", saved.src_embed_size, wanted.src_embed_size);
+  compare(differences, "--tgt_embed_size", saved.tgt_embed_size, wanted.tgt_embed_size);
   compare(differences, "encoder layers", saved.encoder_layers(), wanted.encoder_layers());
   compare(differences, "decoder layers", saved.decoder_layers(), wanted.decoder_layers());
   compare(differences, "--encoder_type", saved.encoder_type, wanted.encoder_type);

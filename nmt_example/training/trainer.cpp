@@ -61,7 +61,8 @@ std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& bac
 class Trainer {
  public:
   Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
-          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, ddl::Checkpoint* checkpoint)
+          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, GivenEmbeddings given,
+          ddl::Checkpoint* checkpoint)
       : context_(context),
         options_(options),
         out_(out),
@@ -69,6 +70,7 @@ class Trainer {
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
         dev_(std::move(dev)),
+        given_(std::move(given)),
         backend_(backend),
         model_(
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
@@ -142,6 +144,8 @@ class Trainer {
   void start(const SavedRun* saved) {
     if (saved == nullptr) {
       model_.parameters().initialize(backend_, options_.init_op, options_.init_weight, options_.random_seed);
+      upload_given(Side::encoder, given_.source);
+      upload_given(Side::decoder, given_.target);
       HostMirror values(backend_, values_of(model_.parameters()));
       values.download();
       ddl::broadcast_parameters(context_, values.parameters());
@@ -158,6 +162,15 @@ class Trainer {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
     scorer_.keep_best(state_);
+  }
+
+  void upload_given(Side side, std::optional<EmbeddingVectors>& vectors) {
+    if (!vectors) return;
+    ParameterSet& parameters = model_.parameters();
+    const Tensor table = parameters.value(parameters.layout().index_of(embedding_name(model_.shape(), side)));
+    backend_.upload(table.row_range(Embedding::trained_rows, table.rows - Embedding::trained_rows),
+                    vectors->values);
+    vectors.reset();
   }
 
   void restore(const SavedRun& saved) {
@@ -320,6 +333,7 @@ class Trainer {
   VocabularyPair vocabularies_;
   Dataset train_;
   std::optional<Dataset> dev_;
+  GivenEmbeddings given_;
   Backend& backend_;
   Model model_;
   Optimizer optimizer_;
@@ -342,7 +356,13 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   ModelShape shape;
   shape.source_vocabulary = static_cast<std::int64_t>(source_vocabulary);
   shape.target_vocabulary = static_cast<std::int64_t>(target_vocabulary);
-  shape.embedding = shape.units = shape.attention_units = options.num_units;
+  const auto embedding = [&](int size) { return size > 0 ? size : options.num_units; };
+  shape.source_embedding = embedding(options.src_embed_size);
+  shape.target_embedding = embedding(options.tgt_embed_size);
+  // The trainer sets the sizes of given vectors, and those alone.
+  shape.source_given = !options.embed_prefix.empty() && options.src_embed_size > 0;
+  shape.target_given = !options.embed_prefix.empty() && options.tgt_embed_size > 0;
+  shape.units = shape.attention_units = options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
   shape.unit = value_of<UnitType>(options.unit_type);
@@ -405,6 +425,16 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   Texts texts = load_texts(context, options);
   VocabularyPair vocabularies =
       saved ? saved->vocabularies() : make_vocabularies(context, options, texts.train);
+  GivenEmbeddings given;
+  if (!saved) {
+    context.on_all_ranks("read the given vectors", [&] {
+      given = given_embeddings(options, vocabularies);
+      if (given.source) options.src_embed_size = static_cast<int>(given.source->size);
+      if (given.target) options.tgt_embed_size = static_cast<int>(given.target->size);
+      if (given.source && options.share_vocab) options.tgt_embed_size = options.src_embed_size;
+      validate(options);
+    });
+  }
   std::optional<Dataset> train_set, dev_set;
   context.on_all_ranks("encode the corpus", [&] {
     const auto source_max = static_cast<std::size_t>(options.src_max_len);
@@ -424,7 +454,8 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   });
   check_same_data(context, *train_set);
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
-                  std::move(*train_set), std::move(dev_set), checkpoint ? &*checkpoint : nullptr);
+                  std::move(*train_set), std::move(dev_set), std::move(given),
+                  checkpoint ? &*checkpoint : nullptr);
   trainer.run(saved ? &*saved : nullptr);
 }
 

@@ -33,7 +33,7 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
 }
 
 /// The index of a side's embedding; that of no parameter if the side has none.
-std::size_t embedding_of(const Model& model, const ParameterLayout& layout, const char* side) {
+std::size_t embedding_of(const Model& model, const ParameterLayout& layout, Side side) {
   const std::string name = embedding_name(model.shape(), side);
   return layout.contains(name) ? layout.index_of(name) : layout.parameters.size();
 }
@@ -52,8 +52,8 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       gradients_(context, options, backend, model),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
-      source_embedding_(embedding_of(model, model.parameters().layout(), "encoder")),
-      target_embedding_(embedding_of(model, model.parameters().layout(), "decoder")) {
+      source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
+      target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)) {
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));

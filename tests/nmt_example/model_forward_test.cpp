@@ -170,8 +170,9 @@ std::vector<ModelCase> plain_cases() {
   std::erase_if(cases, [](const ModelCase& c) {
     const ModelShape& s = c.shape;
     return s.unit != UnitType::lstm || s.encoder == EncoderType::gnmt || s.residual || s.tie_output ||
-           s.language_model || s.embedding != s.units || s.architecture != AttentionArchitecture::standard ||
-           s.attention == AttentionKind::bahdanau || s.attention == AttentionKind::normed_bahdanau;
+           s.language_model || s.source_embedding != s.units ||
+           s.architecture != AttentionArchitecture::standard || s.attention == AttentionKind::bahdanau ||
+           s.attention == AttentionKind::normed_bahdanau;
   });
   return cases;
 }

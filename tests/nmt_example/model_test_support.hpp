@@ -65,7 +65,7 @@ inline ModelShape shape_of(std::int64_t units, bool bidirectional, int encoder_l
   ModelShape shape;
   shape.source_vocabulary = 11;
   shape.target_vocabulary = 9;
-  shape.embedding = shape.units = shape.attention_units = units;
+  shape.source_embedding = shape.target_embedding = shape.units = shape.attention_units = units;
   shape.encoder = bidirectional ? EncoderType::bi : EncoderType::uni;
   shape.encoder_layers = encoder_layers;
   shape.decoder_layers = decoder_layers;
@@ -168,13 +168,14 @@ inline std::vector<ModelCase> model_cases() {
     language.shape.residual = unit == UnitType::gru;
     cases.push_back(language);
   }
-  ModelCase sizes{"ThreeSizesUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
-  sizes.shape.embedding = 3;
+  ModelCase sizes{"FourSizesUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
+  sizes.shape.source_embedding = 3;
+  sizes.shape.target_embedding = 6;
   sizes.shape.attention_units = 7;
   cases.push_back(sizes);
   sizes.name = "TwoSizesUni2";
   sizes.shape = shape_of(5, false, 2, 2, none);
-  sizes.shape.embedding = 6;
+  sizes.shape.source_embedding = 6;
   cases.push_back(sizes);
   return cases;
 }

@@ -88,6 +88,16 @@ runs "the article's" "test BLEU = |computes on the CPU|change nothing here: --ti
   --metrics=bleu --num_gpus=1 --time_major=false --num_intra_threads=4 "${short[@]}"
 grep -Eq "(ref|nmt): .*@@" log && fail "the article's: pieces that are not joined" log
 
+# Given vectors, of another size than the cells.
+tail -n +4 nmt_data/vocab.en | sed 's/$/ 0.1 -0.2 0.3 0.4 0.5/' >nmt_data/vectors.en
+sed -i '1i 6 5' nmt_data/vectors.en
+runs "given vectors" " 9 x 5 " "${iwslt[@]}" --out_dir=vectors \
+  --embed_prefix=nmt_data/vectors "${short[@]}"
+runs "going on with given vectors" "going on from step 6" --out_dir=vectors --num_train_steps=8
+runs "translating with given vectors" "" --out_dir=vectors --inference_input_file=my_infer_file.vi \
+  --inference_output_file=kept --beam_width=3
+has "translating with given vectors" kept 3
+
 # A language model, of the target's files alone.
 lm=(--tgt=en --vocab_prefix=nmt_data/vocab --train_prefix=nmt_data/train --dev_prefix=nmt_data/tst2012
   --test_prefix=nmt_data/tst2013)

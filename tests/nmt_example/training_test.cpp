@@ -481,6 +481,55 @@ TEST_F(Training, AveragesAreTheMeansOfCheckpoints) {
   }
 }
 
+// Given vectors would be trained, or forgotten by a checkpoint, or differ between ranks.
+TEST_F(Training, GivenVectorsStayAndSpecialWordsAreTrained) {
+  ParsedOptions parsed = options();
+  Options& o = parsed.options;
+  const std::vector<std::string> words = {"a", "b", "c", "d", "e"};
+  std::vector<std::string> sentences, vectors = {"10 3"};
+  for (std::size_t i = 0; i < 60; ++i) sentences.push_back(words[i % 5] + " " + words[i % 3] + " unknown");
+  for (std::size_t w = 0; w < words.size(); ++w)
+    vectors.push_back(fmt::format("{} 0.5 -{} 0.25", words[w], w));
+  for (const char* side : {"en", "de"}) {
+    for (const char* text : {"train", "dev"}) write_lines(std::string(text) + "." + side, sentences);
+    write_lines(std::string("vocab.") + side, words);
+    write_lines(std::string("vectors.") + side, vectors);
+  }
+  o.vocab_prefix = path("vocab").string();
+  o.embed_prefix = path("vectors").string();
+  o.share_vocab = false;
+  o.num_train_steps = 6;
+  const auto one = log_of(1, parsed, 12);
+  o.out_dir = path("out").string();
+  expect_same_losses(log_of(3, parsed, 12), one);
+
+  const fs::path saved = path("out") / "step-0000000006";
+  const Options kept =
+      options_from_json(RunState::from_json(ddl::test::contents(saved / "state.json")).options_json);
+  const ParameterLayout layout = parameter_layout(model_shape(kept, 8, 8));
+  const std::vector<float> model = model_of(saved, layout);
+  for (const char* name : {"embedding/encoder", "embedding/decoder"}) {
+    const ParameterSpec& table = layout.parameters[layout.index_of(name)];
+    ASSERT_EQ(table.cols, 3);
+    const auto at = [&](std::int64_t id, std::int64_t c) {
+      return model[static_cast<std::size_t>(table.offset + id * 3 + c)];
+    };
+    for (std::int64_t id = 3; id < 8; ++id) {
+      EXPECT_EQ(at(id, 0), 0.5f);
+      EXPECT_EQ(at(id, 1), static_cast<float>(3 - id));
+    }
+    EXPECT_GT(std::abs(at(0, 0)) + std::abs(at(0, 1)), 1e-3) << name << ": the unknown word is not trained";
+  }
+
+  o.src_embed_size = 3;
+  o.out_dir.clear();
+  EXPECT_NE(error_of_run(2, parsed, ddl::ErrorCode::invalid_argument).find("--embed_prefix"),
+            std::string::npos);
+  o.src_embed_size = 0;
+  o.embed_prefix = path("nothing").string();
+  EXPECT_NE(error_of_run(2, parsed, ddl::ErrorCode::io).find("nothing.de"), std::string::npos);
+}
+
 // --max_train would train on other sentences than the first ones.
 TEST_F(Training, MaxTrainTakesTheFirstSentences) {
   ParsedOptions parsed = options();
