@@ -23,9 +23,41 @@ struct AttentionShape {
   std::int64_t queries_per_sentence = 1;  ///< The beam's width; 1 in training.
 };
 
+/// How a query and a key give a score: scale * query . key, where an empty scale is 1; or, with `v` [1,
+/// units], v . tanh(query + key).
+struct AttentionScore {
+  Tensor scale = {}, v = {};
+};
+
 struct AdamSettings {
   double learning_rate, beta1, beta2, epsilon;
   std::int64_t step;  ///< Counts from 1, for the bias correction.
+};
+
+/// The parts of cells' steps that are not matrix products; `cells/` has their formulas.
+enum class CellOperation : std::uint8_t {
+  gru_reset,
+  gru_output,
+  gru_output_backward,
+  gru_reset_backward,
+  layer_norm_lstm,
+  layer_norm_lstm_backward,
+  nas,
+  nas_backward,
+};
+
+/// What a cell operation works on; a cell leaves empty what its operation does not have. A row b with step >=
+/// lengths[b] is masked: forward keeps its state and sets its output to 0; backward keeps its state's
+/// gradient and sets `gates`, `saved` and `scratch` to 0. Without lengths (size 0) no row is masked.
+struct CellRows {
+  std::int64_t units = 0;
+  Tensor gates = {}, saved = {}, scratch = {};                       ///< [rows, ...]
+  Tensor bias = {}, gain = {};                                       ///< [1, ...] parameters
+  Tensor h_before = {}, c_before = {}, h = {}, c = {}, output = {};  ///< [rows, units]
+  Tensor d_output = {}, d_h = {}, d_c = {};                          ///< [rows, units]
+  Indices lengths = {};
+  std::int64_t step = 0;
+  double forget_bias = 0;
 };
 
 /// The computations that a model is made of, in the memory of one device. Every layer is written once against
@@ -69,6 +101,8 @@ class Backend {
   /// c = op(a) op(b) + (accumulate ? c : 0)
   virtual void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
                     const Tensor& c) = 0;
+  /// to[i] += row, [1, cols]
+  virtual void add_row(const Tensor& row, const Tensor& to) = 0;
   /// to[0][j] += sum over rows of x[i][j]
   virtual void add_column_sums(const Tensor& x, const Tensor& to) = 0;
 
@@ -116,28 +150,37 @@ class Backend {
   };
   virtual void lstm_cell_backward(const LstmStepBackward& step) = 0;
 
+  // Other cells ---------------------------------------------------------------------------------
+  virtual void cell_rows(CellOperation operation, const CellRows& rows) = 0;
+
   // Attention -----------------------------------------------------------------------------------
-  /// score[r][s] = scale * query[r] . keys[s * sentences + sentence of r]; weights = softmax over
-  /// s < lengths[sentence] (0 beyond); context[r] = sum_s weights[r][s] memory[s * sentences + sentence].
-  /// query [R, units], keys [S * B, units], memory [S * B, depth], scale [1, 1] or empty (1),
-  /// weights [R, S], context [R, depth].
-  virtual void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                                 const Tensor& memory, const Indices& lengths, const Tensor& scale,
-                                 const Tensor& weights, const Tensor& context) = 0;
-  /// From d_context: d_scores [R, S] (gradient of the scaled scores) and d_query (both set, not added).
-  virtual void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
-                                  const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                                  const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) = 0;
-  /// The rest of the backward pass, for all target steps at once (R = steps * sentences rows): d_keys = scale
-  /// * sum_t d_scores query, d_memory = sum_t weights d_context (both set, zero beyond the lengths), d_scale
-  /// += sum d_scores * (query . keys) unless scale is empty.
-  virtual void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                                         const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                                         const Tensor& d_scores, const Tensor& d_context,
-                                         const Tensor& d_keys, const Tensor& d_memory,
-                                         const Tensor& d_scale) = 0;
+  /// weights[r] = softmax of the scores of query r and the keys s * sentences + sentence of r over s <
+  /// lengths[sentence] (0 beyond); context[r] = sum_s weights[r][s] memory[s * sentences + sentence].
+  /// query [R, units], keys [S * B, units], memory [S * B, depth], weights [R, S], context [R, depth].
+  virtual void attention_forward(const AttentionShape& shape, const AttentionScore& score,
+                                 const Tensor& query, const Tensor& keys, const Tensor& memory,
+                                 const Indices& lengths, const Tensor& weights, const Tensor& context) = 0;
+  /// From d_context: d_scores [R, S] (of the scores that the softmax sees) and d_query (both set, not added).
+  virtual void attention_backward(const AttentionShape& shape, const AttentionScore& score,
+                                  const Tensor& query, const Tensor& keys, const Tensor& memory,
+                                  const Indices& lengths, const Tensor& weights, const Tensor& d_context,
+                                  const Tensor& d_scores, const Tensor& d_query) = 0;
+  /// The rest of the backward pass, for all target steps at once (R = steps * sentences rows): d_keys and
+  /// d_memory = sum_t weights d_context (both set, zero beyond the lengths); adds to d_score.
+  virtual void attention_memory_backward(const AttentionShape& shape, const AttentionScore& score,
+                                         const Tensor& query, const Tensor& keys, const Indices& lengths,
+                                         const Tensor& weights, const Tensor& d_scores,
+                                         const Tensor& d_context, const Tensor& d_keys,
+                                         const Tensor& d_memory, const AttentionScore& d_score) = 0;
+  /// out = g v/|v|; v and out [1, n], g [1, 1].
+  virtual void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) = 0;
+  /// Adds to d_v and d_g.
+  virtual void scaled_direction_backward(const Tensor& v, const Tensor& g, const Tensor& d_out,
+                                         const Tensor& d_v, const Tensor& d_g) = 0;
 
   // Loss ----------------------------------------------------------------------------------------
+  /// How many rows of logits to compute at a time.
+  [[nodiscard]] virtual std::int64_t logits_rows(std::int64_t vocabulary) const = 0;
   /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
   /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
   /// If `gradient`, logits become the gradient of the smoothed loss; else they are overwritten.

@@ -109,6 +109,9 @@ class CpuBackend final : public Backend {
                            (status == dnnl_out_of_memory ? " (out of memory)" : ""));
     }
   }
+  void add_row(const Tensor& values, const Tensor& to) override {
+    for (std::int64_t r = 0; r < to.rows; ++r) cpu::add(row(to, r), values.as<float>(), to.cols);
+  }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
     cpu::add_column_sums(x.as<float>(), x.rows, x.cols, x.stride, to.as<float>());
   }
@@ -178,11 +181,17 @@ class CpuBackend final : public Backend {
     });
   }
 
+  // Other cells ---------------------------------------------------------------------------------
+  void cell_rows(CellOperation operation, const CellRows& rows) override {
+    for_rows(rows.gates.rows, rows.gates.cols * 10,
+             [&](std::int64_t begin, std::int64_t end) { cpu::cell_rows(operation, rows, begin, end); });
+  }
+
   // Attention -----------------------------------------------------------------------------------
-  void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                         const Tensor& memory, const Indices& lengths, const Tensor& scale,
+  void attention_forward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                         const Tensor& keys, const Tensor& memory, const Indices& lengths,
                          const Tensor& weights, const Tensor& context) override {
-    const float g = scale.data != nullptr ? *scale.as<float>() : 1.0f;
+    const float g = scale_of(score);
     for_rows(query.rows, shape.source_steps * (keys.cols + memory.cols),
              [&](std::int64_t begin, std::int64_t end) {
                for (std::int64_t r = begin; r < end; ++r) {
@@ -190,7 +199,10 @@ class CpuBackend final : public Backend {
                  const std::int64_t length = lengths.data[b];
                  float* const w = row(weights, r);
                  for (std::int64_t s = 0; s < length; ++s) {
-                   w[s] = g * cpu::dot(row(query, r), row(keys, s * shape.sentences + b), query.cols);
+                   const float* const key = row(keys, s * shape.sentences + b);
+                   w[s] = score.v.data != nullptr
+                              ? cpu::additive_score(row(query, r), key, score.v.as<float>(), keys.cols)
+                              : g * cpu::dot(row(query, r), key, query.cols);
                  }
                  if (length > 0) cpu::softmax(w, length);
                  std::fill(w + length, w + shape.source_steps, 0.0f);
@@ -199,10 +211,11 @@ class CpuBackend final : public Backend {
                }
              });
   }
-  void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
-                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                          const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) override {
-    const float g = scale.data != nullptr ? *scale.as<float>() : 1.0f;
+  void attention_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                          const Tensor& keys, const Tensor& memory, const Indices& lengths,
+                          const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
+                          const Tensor& d_query) override {
+    const float g = scale_of(score);
     for_rows(weights.rows, shape.source_steps * (keys.cols + memory.cols),
              [&](std::int64_t begin, std::int64_t end) {
                for (std::int64_t r = begin; r < end; ++r) {
@@ -218,6 +231,14 @@ class CpuBackend final : public Backend {
                  float* const dq = row(d_query, r);
                  for (std::int64_t s = 0; s < length; ++s) ds[s] = w[s] * (ds[s] - inner);
                  std::fill(ds + length, ds + shape.source_steps, 0.0f);
+                 if (score.v.data != nullptr) {
+                   std::fill_n(dq, keys.cols, 0.0f);
+                   for (std::int64_t s = 0; s < length; ++s) {
+                     cpu::additive_backward(ds[s], row(query, r), row(keys, s * shape.sentences + b),
+                                            score.v.as<float>(), dq, keys.cols);
+                   }
+                   continue;
+                 }
                  cpu::weighted_sum(ds, length, row(keys, b), keys.stride * shape.sentences, dq, keys.cols);
                  if (g != 1.0f) {
                    for (std::int64_t j = 0; j < keys.cols; ++j) dq[j] *= g;
@@ -225,11 +246,12 @@ class CpuBackend final : public Backend {
                }
              });
   }
-  void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                                 const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                                 const Tensor& d_scores, const Tensor& d_context, const Tensor& d_keys,
-                                 const Tensor& d_memory, const Tensor& d_scale) override {
-    const float g = scale.data != nullptr ? *scale.as<float>() : 1.0f;
+  void attention_memory_backward(const AttentionShape& shape, const AttentionScore& score,
+                                 const Tensor& query, const Tensor& keys, const Indices& lengths,
+                                 const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
+                                 const Tensor& d_keys, const Tensor& d_memory,
+                                 const AttentionScore& d_score) override {
+    const float g = scale_of(score);
     const std::int64_t sentences = shape.sentences;
     if (sentences == 0) return;
     const std::int64_t steps = query.rows / sentences;
@@ -247,21 +269,47 @@ class CpuBackend final : public Backend {
       const auto positions = [&](const Tensor& x) {
         return Tensor(row(x, b), length, x.cols, x.stride * sentences, x.type);
       };
-      gemm(Transpose::yes, Transpose::no, every_sentence(d_scores).col_range(0, length),
-           every_sentence(query), false, positions(d_keys));
+      if (score.v.data == nullptr) {
+        gemm(Transpose::yes, Transpose::no, every_sentence(d_scores).col_range(0, length),
+             every_sentence(query), false, positions(d_keys));
+      }
       gemm(Transpose::yes, Transpose::no, every_sentence(weights).col_range(0, length),
            every_sentence(d_context), false, positions(d_memory));
-      if (scale.data == nullptr) continue;
+      if (score.scale.data == nullptr) continue;
       for (std::int64_t s = 0; s < length; ++s) {
         float* const dk = row(d_keys, s * sentences + b);
         scale_gradient += cpu::dot(dk, row(keys, s * sentences + b), keys.cols);
         for (std::int64_t j = 0; j < d_keys.cols; ++j) dk[j] *= g;
       }
     }
-    if (d_scale.data != nullptr) *d_scale.as<float>() += scale_gradient;
+    if (score.scale.data != nullptr) *d_score.scale.as<float>() += scale_gradient;
+    if (score.v.data != nullptr)
+      additive_memory_backward(shape, score, query, keys, lengths, d_scores, d_keys, d_score);
+  }
+
+  void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
+    const double length = std::sqrt(cpu::sum_of_squares(v.as<float>(), v.cols));
+    const auto factor = static_cast<float>(*g.as<float>() / length);
+    for (std::int64_t j = 0; j < v.cols; ++j) out.as<float>()[j] = factor * v.as<float>()[j];
+  }
+  void scaled_direction_backward(const Tensor& v, const Tensor& g, const Tensor& d_out, const Tensor& d_v,
+                                 const Tensor& d_g) override {
+    const double length = std::sqrt(cpu::sum_of_squares(v.as<float>(), v.cols));
+    double along = 0;
+    for (std::int64_t j = 0; j < v.cols; ++j) along += d_out.as<float>()[j] * (v.as<float>()[j] / length);
+    *d_g.as<float>() += static_cast<float>(along);
+    for (std::int64_t j = 0; j < v.cols; ++j) {
+      const double across = d_out.as<float>()[j] - along * (v.as<float>()[j] / length);
+      d_v.as<float>()[j] += static_cast<float>(*g.as<float>() / length * across);
+    }
   }
 
   // Loss ----------------------------------------------------------------------------------------
+  /// As many as the last-level cache holds; but a large kernel, which is read four times for each block,
+  /// costs more than logits that leave the cache.
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
+    return std::clamp<std::int64_t>((std::int64_t{1} << 21) / vocabulary, 256, 1024);
+  }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);
@@ -319,6 +367,34 @@ class CpuBackend final : public Backend {
     return r % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
   }
 
+  static float scale_of(const AttentionScore& score) {
+    return score.scale.data != nullptr ? *score.scale.as<float>() : 1.0f;
+  }
+
+  /// d_keys, and d_v by sentences, so that its bits do not depend on the threads.
+  void additive_memory_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                                const Tensor& keys, const Indices& lengths, const Tensor& d_scores,
+                                const Tensor& d_keys, const AttentionScore& d_score) {
+    const std::int64_t units = keys.cols, steps = query.rows / shape.sentences;
+    d_v_.assign(static_cast<std::size_t>(shape.sentences * units), 0.0f);
+    for_rows(shape.sentences, shape.source_steps * steps * units * 10,
+             [&](std::int64_t begin, std::int64_t end) {
+               for (std::int64_t b = begin; b < end; ++b) {
+                 for (std::int64_t s = 0; s < lengths.data[b]; ++s) {
+                   const std::int64_t position = s * shape.sentences + b;
+                   std::fill_n(row(d_keys, position), units, 0.0f);
+                   for (std::int64_t t = 0; t < steps; ++t) {
+                     const std::int64_t r = t * shape.sentences + b;
+                     cpu::additive_memory_backward(row(d_scores, r)[s], row(query, r), row(keys, position),
+                                                   score.v.as<float>(), row(d_keys, position),
+                                                   d_v_.data() + b * units, units);
+                   }
+                 }
+               }
+             });
+    cpu::add_column_sums(d_v_.data(), shape.sentences, units, units, d_score.v.as<float>());
+  }
+
   /// Splits `rows` over the threads if there is enough work; `work` estimates the operations of one row.
   template <typename F>
   void for_rows(std::int64_t rows, std::int64_t work, const F& function) const {
@@ -334,6 +410,7 @@ class CpuBackend final : public Backend {
 
   int threads_;
   std::vector<cpu::RowLoss> row_losses_;
+  std::vector<float> d_v_;
 };
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <array>
 #include <cstdint>
 
+#include "nmt_example/backend/backend.hpp"
+
 /// The element-wise and small-vector arithmetic of the CPU backend: fp32, one thread. Each function is
 /// compiled for several instruction sets, one of which is chosen when the program starts.
 namespace nmt::cpu {
@@ -24,12 +26,23 @@ void lstm_forward_row(float* gates, const float* bias, const float* c_prev, floa
 void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c, const float* d_h, float* d_c,
                        std::int64_t units);
 
+/// Rows begin to end - 1 of Backend::cell_rows.
+void cell_rows(CellOperation operation, const CellRows& rows, std::int64_t begin, std::int64_t end);
+
 float dot(const float* a, const float* b, std::int64_t n);
 /// `y = sum_s a[s] x[s * stride ...]`, n elements.
 void weighted_sum(const float* a, std::int64_t count, const float* x, std::int64_t stride, float* y,
                   std::int64_t n);
 /// `y += a x`
 void axpy(float a, const float* x, float* y, std::int64_t n);
+/// `v . tanh(query + key)`
+float additive_score(const float* query, const float* key, const float* v, std::int64_t n);
+/// Adds the gradient of the query, which is also the key's, from that of such a score.
+void additive_backward(float d_score, const float* query, const float* key, const float* v, float* d_query,
+                       std::int64_t n);
+/// Adds those of the key and of v.
+void additive_memory_backward(float d_score, const float* query, const float* key, const float* v,
+                              float* d_key, float* d_v, std::int64_t n);
 /// In place; n >= 1.
 void softmax(float* x, std::int64_t n);
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "nmt_example/backend/backend.hpp"
+#include "nmt_example/backend/cells/cell_operations.hpp"
 
 namespace nmt {
 namespace {
@@ -36,6 +37,12 @@ void for_each(const Tensor& x, F f) {
 
 double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
+struct DoubleMath {
+  static double sigmoid(double x) { return nmt::sigmoid(x); }
+  static double tanh(double x) { return std::tanh(x); }
+  static double sqrt(double x) { return std::sqrt(x); }
+};
+
 bool is_masked(const Indices& lengths, Index step, Index row) {
   return lengths.size != 0 && step >= at(lengths, row);
 }
@@ -57,6 +64,22 @@ double dot(const Tensor& a, Index row_a, const Tensor& b, Index row_b) {
 }
 
 double scale_value(const Tensor& scale) { return scale.empty() ? 1.0 : at(scale, 0, 0); }
+
+double score_of(const AttentionScore& score, const Tensor& query, Index r, const Tensor& keys, Index row) {
+  if (score.v.empty()) return scale_value(score.scale) * dot(query, r, keys, row);
+  double sum = 0;
+  for (Index u = 0; u < keys.cols; ++u)
+    sum += at(score.v, 0, u) * std::tanh(at(query, r, u) + at(keys, row, u));
+  return sum;
+}
+
+/// The derivative of a score by the query's element u; by the key's it is that with the two exchanged.
+double score_slope(const AttentionScore& score, const Tensor& query, Index r, const Tensor& keys, Index row,
+                   Index u) {
+  if (score.v.empty()) return scale_value(score.scale) * at(keys, row, u);
+  const double t = std::tanh(at(query, r, u) + at(keys, row, u));
+  return at(score.v, 0, u) * (1 - t * t);
+}
 
 double row_max(const Tensor& x, Index row) {
   double largest = -std::numeric_limits<double>::infinity();
@@ -149,6 +172,11 @@ class ReferenceBackend final : public Backend {
     });
   }
 
+  void add_row(const Tensor& row, const Tensor& to) override {
+    assert(row.rows == 1 && row.cols == to.cols);
+    for_each(to, [&](Index r, Index c) { at(to, r, c) += at(row, 0, c); });
+  }
+
   void add_column_sums(const Tensor& x, const Tensor& to) override {
     assert(to.rows == 1 && to.cols == x.cols);
     for_each(x, [&](Index r, Index c) { at(to, 0, c) += at(x, r, c); });
@@ -239,18 +267,25 @@ class ReferenceBackend final : public Backend {
     });
   }
 
+  // Other cells ---------------------------------------------------------------------------------
+  void cell_rows(CellOperation operation, const CellRows& rows) override {
+    with_rows_of(operation, [&]<typename Operation>(const Operation&) {
+      for (Index r = 0; r < rows.gates.rows; ++r)
+        compute_cell_row<Operation, DoubleMath, double>(rows, r, OneThread());
+    });
+  }
+
   // Attention -----------------------------------------------------------------------------------
-  void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                         const Tensor& memory, const Indices& lengths, const Tensor& scale,
+  void attention_forward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                         const Tensor& keys, const Tensor& memory, const Indices& lengths,
                          const Tensor& weights, const Tensor& context) override {
     assert(query.rows == context.rows && weights.rows == query.rows && weights.cols == shape.source_steps);
-    const double factor = scale_value(scale);
     for (Index r = 0; r < query.rows; ++r) {
       const Index sentence = sentence_of(shape, r);
       const Index length = at(lengths, sentence);
       double largest = -std::numeric_limits<double>::infinity();
       for (Index s = 0; s < length; ++s) {
-        at(weights, r, s) = factor * dot(query, r, keys, source_row(shape, s, sentence));
+        at(weights, r, s) = score_of(score, query, r, keys, source_row(shape, s, sentence));
         largest = std::max(largest, at(weights, r, s));
       }
       double sum = 0;
@@ -269,11 +304,11 @@ class ReferenceBackend final : public Backend {
     }
   }
 
-  void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
-                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                          const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) override {
+  void attention_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                          const Tensor& keys, const Tensor& memory, const Indices& lengths,
+                          const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
+                          const Tensor& d_query) override {
     assert(same_shape(weights, d_scores) && d_query.rows == d_context.rows && d_query.cols == keys.cols);
-    const double factor = scale_value(scale);
     for (Index r = 0; r < d_context.rows; ++r) {
       const Index sentence = sentence_of(shape, r);
       const Index length = at(lengths, sentence);
@@ -287,18 +322,19 @@ class ReferenceBackend final : public Backend {
       for (Index col = 0; col < d_query.cols; ++col) {
         double value = 0;
         for (Index s = 0; s < length; ++s)
-          value += at(d_scores, r, s) * at(keys, source_row(shape, s, sentence), col);
-        at(d_query, r, col) = factor * value;
+          value +=
+              at(d_scores, r, s) * score_slope(score, query, r, keys, source_row(shape, s, sentence), col);
+        at(d_query, r, col) = value;
       }
     }
   }
 
-  void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                                 const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                                 const Tensor& d_scores, const Tensor& d_context, const Tensor& d_keys,
-                                 const Tensor& d_memory, const Tensor& d_scale) override {
+  void attention_memory_backward(const AttentionShape& shape, const AttentionScore& score,
+                                 const Tensor& query, const Tensor& keys, const Indices& lengths,
+                                 const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
+                                 const Tensor& d_keys, const Tensor& d_memory,
+                                 const AttentionScore& d_score) override {
     assert(same_shape(keys, d_keys) && d_memory.rows == keys.rows && d_memory.cols == d_context.cols);
-    const double factor = scale_value(scale);
     zero(d_keys);
     zero(d_memory);
     for (Index r = 0; r < query.rows; ++r) {
@@ -306,15 +342,35 @@ class ReferenceBackend final : public Backend {
       for (Index s = 0; s < at(lengths, sentence); ++s) {
         const Index row = source_row(shape, s, sentence);
         for (Index col = 0; col < keys.cols; ++col)
-          at(d_keys, row, col) += factor * at(d_scores, r, s) * at(query, r, col);
+          at(d_keys, row, col) += at(d_scores, r, s) * score_slope(score, keys, row, query, r, col);
         for (Index col = 0; col < d_memory.cols; ++col)
           at(d_memory, row, col) += at(weights, r, s) * at(d_context, r, col);
-        if (!scale.empty()) at(d_scale, 0, 0) += at(d_scores, r, s) * dot(query, r, keys, row);
+        if (!score.scale.empty()) at(d_score.scale, 0, 0) += at(d_scores, r, s) * dot(query, r, keys, row);
+        if (score.v.empty()) continue;
+        for (Index col = 0; col < keys.cols; ++col)
+          at(d_score.v, 0, col) += at(d_scores, r, s) * std::tanh(at(query, r, col) + at(keys, row, col));
       }
     }
   }
 
+  void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
+    const double factor = at(g, 0, 0) / std::sqrt(dot(v, 0, v, 0));
+    for_each(v, [&](Index, Index c) { at(out, 0, c) = factor * at(v, 0, c); });
+  }
+
+  void scaled_direction_backward(const Tensor& v, const Tensor& g, const Tensor& d_out, const Tensor& d_v,
+                                 const Tensor& d_g) override {
+    const double length = std::sqrt(dot(v, 0, v, 0));
+    const double along = dot(d_out, 0, v, 0) / length;
+    at(d_g, 0, 0) += along;
+    for_each(v, [&](Index, Index c) {
+      at(d_v, 0, c) += at(g, 0, 0) / length * (at(d_out, 0, c) - along * at(v, 0, c) / length);
+    });
+  }
+
   // Loss ----------------------------------------------------------------------------------------
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 32; }
+
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(targets.size == logits.rows && sums.size() == 2 && sums.contiguous());

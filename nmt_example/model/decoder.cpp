@@ -1,78 +1,229 @@
 #include "nmt_example/model/decoder.hpp"
 
-#include "nmt_example/model/decoders.hpp"
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <span>
 
 namespace nmt {
 
-TargetEmbedding::TargetEmbedding(const ParameterSet& parameters, const ModelShape& shape)
-    : index(parameters.layout().index_of(shape.share_vocabulary ? "embedding/shared" : "embedding/decoder")),
-      shared(shape.share_vocabulary),
-      table(parameters.value(index)),
-      d_table(parameters.gradient(index)) {}
+Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
+    : embedded_columns_(shape.target_embedding),
+      units_(shape.units),
+      depth_(depth),
+      output_columns_(shape.all_attend() && shape.output_attention ? shape.attention_units : shape.units),
+      all_attend_(shape.all_attend()),
+      new_context_(shape.architecture == AttentionArchitecture::gnmt_v2),
+      output_attention_(all_attend_ && shape.output_attention),
+      passes_state_(shape.passes_state()),
+      residual_(shape.residual),
+      attention_(shape.has_attention() ? std::optional<Attention>(std::in_place, layout, shape, depth)
+                                       : std::nullopt),
+      embedding_(layout, shape, Side::decoder),
+      attending_(static_cast<std::size_t>(shape.attending_layers())) {
+  for (int l = 0; l < shape.decoder_layers; ++l) {
+    std::vector<std::int64_t> inputs = {l == 0 ? shape.target_embedding : shape.units};
+    if (l == 0 && all_attend_) {
+      inputs.push_back(shape.attention_units);
+    } else if (attention_ && !all_attend_ && (l > 0 || shape.feed_context)) {
+      inputs.push_back(depth);
+    }
+    const std::int64_t columns = std::accumulate(inputs.begin(), inputs.end(), std::int64_t{0});
+    layers_.emplace_back(
+        make_cell(layout, fmt::format("decoder/{}_{}", to_string(shape.unit), l), columns, shape),
+        RnnLayerSettings{inputs, false, l >= shape.decoder_layers - shape.decoder_residual_layers(),
+                         decoder_dropout_site(l)});
+  }
+  if (!all_attend_) return;
+  output_kernel_ = layout.declare("attention/output_kernel", shape.units + depth, shape.attention_units);
+}
 
-void zero_final_state_gradients(const StepContext& step, Encoder& encoder) {
-  for (int layer = 0; layer < encoder.layers(); ++layer) {
-    step.backend.zero(encoder.d_final_h(layer));
-    step.backend.zero(encoder.d_final_c(layer));
+void Decoder::declare_last(ParameterLayout& layout) {
+  if (attention_) attention_->declare_last(layout);
+}
+
+void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool searches,
+                          bool training) {
+  rows_ = shape.sentences * shape.queries_per_sentence;
+  steps_ = steps;
+  embedded_ = arena.take(steps * rows_, embedded_columns_);
+  if (attention_) {
+    attention_->plan(arena, shape, steps, training);
+    fed_ = arena.take((steps + 1) * rows_, all_attend_ ? layers_.front().inputs(1) : depth_);
+    if (all_attend_) joined_ = arena.take(steps * rows_, units_ + depth_);
+  }
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    const std::size_t known = l >= attending_ ? layers_[l].parts() : l == 0 ? 1 : 0;
+    layers_[l].plan(arena, rows_, steps, searches ? 0 : known, training,
+                    all_attend_ && l + 1 == attending_ ? query_part(joined_) : Tensor());
   }
 }
 
-void SearchState::plan(Arena& arena, std::size_t layers, std::int64_t rows, std::int64_t first_input,
-                       std::int64_t units) {
-  for (auto* tensors : {&input, &other_input}) {
-    tensors->resize(layers);
-    for (std::size_t l = 0; l < layers; ++l) {
-      (*tensors)[l] = arena.take(rows, (l == 0 ? first_input : units) + units);
+void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
+                   bool training) {
+  plan_layers(arena, {sentences, source_steps, 1}, target_steps, false, training);
+  if (!training) return;
+  const std::int64_t rows = target_steps * sentences;
+  d_output_ = arena.take(rows, output_columns_);
+  if (!attention_) {
+    // A layer that is not residual may replace the gradient of its output.
+    d_inputs_ = {d_output_, d_output_};
+    if (residual_) d_inputs_[(layers_.size() - 1) % 2] = arena.take(rows, units_);
+    d_embedded_ = embedded_columns_ == units_ ? d_output_ : arena.take(rows, embedded_columns_);
+    return;
+  }
+  d_embedded_ = arena.take(rows, embedded_columns_);
+  d_fed_ = output_attention_ ? d_output_ : arena.take(rows, fed_.cols);
+  if (all_attend_) d_joined_ = arena.take(rows, units_ + depth_);
+  const std::size_t above = std::max<std::size_t>(attending_, 1);
+  for (std::size_t l = above; l < std::min(above + 2, layers_.size()); ++l) {
+    d_inputs_[l % 2] = arena.take(rows, units_ + depth_);
+  }
+}
+
+Tensor Decoder::output() const {
+  if (output_attention_) return fed_.row_range(rows_, steps_ * rows_);
+  return layers_.back().output();
+}
+
+/// Step t of the attending layers.
+void Decoder::attend(const StepContext& step, const Encoded& source, std::int64_t t) {
+  layers_[0].put(step, 1, t, slot(fed_, t));
+  layers_[0].advance(step, t);
+  for (std::size_t l = 1; l < attending_; ++l) {
+    const Tensor below = layers_[l - 1].output(t);
+    layers_[l].put(step, 0, t, below);
+    layers_[l].advance(step, t, below);
+  }
+  const Tensor query = querying().output(t), after = slot(fed_, t + 1);
+  if (!all_attend_) {
+    attention_->step(step, source, t, query, after);
+    return;
+  }
+  attention_->step(step, source, t, query, context_part(slot(joined_, t)));
+  step.backend.gemm(Transpose::no, Transpose::no, slot(joined_, t), step.value(output_kernel_), false, after);
+}
+
+void Decoder::forward(const StepContext& step, const Encoded& source, const Indices& ids) {
+  embedding_.forward(step, ids, embedded_);
+  if (attention_) {
+    attention_->prepare(step, source);
+    step.backend.zero(slot(fed_, 0));
+    if (attending_ > 0) layers_[0].read_ahead(step, std::array{embedded_});
+    for (std::size_t l = 0; l < attending_; ++l) layers_[l].start(step, initial_state(source, l));
+    for (std::int64_t t = 0; attending_ > 0 && t < steps_; ++t) attend(step, source, t);
+  }
+  for (std::size_t l = attending_; l < layers_.size(); ++l) {
+    const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output();
+    const std::array inputs{below, attention_ ? contexts_above() : Tensor()};
+    layers_[l].forward(step, std::span(inputs).first(layers_[l].parts()), {}, initial_state(source, l));
+    if (l == 0 && attention_) {
+      attention_->step(step, source, 0, layers_[0].output(), fed_.row_range(rows_, steps_ * rows_));
     }
   }
-  for (auto* tensors : {&cell, &other_cell}) {
-    tensors->resize(layers);
-    for (Tensor& tensor : *tensors) tensor = arena.take(rows, units);
-  }
-  gates = arena.take(rows, 4 * units);
-  tanh_c = arena.take(rows, units);
 }
 
-void SearchState::start(const StepContext& step, Encoder* encoder, const Indices& beam_rows) {
-  for (std::size_t l = 0; l < input.size(); ++l) {
-    step.backend.zero(input[l]);
-    if (encoder != nullptr) {
-      step.backend.gather_rows(encoder->final_h(static_cast<int>(l)), beam_rows, hidden(l));
-      step.backend.gather_rows(encoder->final_c(static_cast<int>(l)), beam_rows, cell[l]);
-    } else {
-      step.backend.zero(cell[l]);
+/// Backward pass of `attend`. `d_query`: the gradients of the queries from above, to which it adds.
+void Decoder::attend_backward(const StepContext& step, const Encoded& source, std::int64_t t,
+                              const Tensor& d_query) {
+  Backend& backend = step.backend;
+  const Tensor d_after = slot(d_fed_, t);
+  if (t + 1 < steps_) backend.add(layers_[0].d_input(step, 1, t + 1), d_after);
+  Tensor d_above = slot(d_query, t), d_context = d_after;
+  if (all_attend_) {
+    const Tensor d_joined = slot(d_joined_, t);
+    backend.gemm(Transpose::no, Transpose::yes, d_after, step.value(output_kernel_), false, d_joined);
+    d_context = context_part(d_joined);
+  }
+  attention_->step_backward(step, source, t, querying().output(t), d_context, d_above);
+  if (all_attend_ && !output_attention_) backend.add(slot(d_output_, t), d_above);
+  for (std::size_t l = attending_; l-- > 0;) {
+    layers_[l].retreat(step, t, d_above);
+    if (l == 0) break;
+    const Tensor d_below = layers_[l].d_input(step, 0, t);
+    if (layers_[l].residual()) backend.add(d_above, d_below);
+    d_above = d_below;
+  }
+}
+
+/// Backward pass of the layers that run over whole sequences. Returns the gradient of the output below them.
+Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
+  Backend& backend = step.backend;
+  if (attention_ && !output_attention_) backend.zero(d_fed_);
+  Tensor d_above = d_output_;
+  for (std::size_t l = layers_.size(); l-- > attending_;) {
+    const Tensor d_inputs = l == 0 ? d_embedded_ : d_inputs_[l % 2];
+    if (l == 0 && attention_) {
+      attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
+    }
+    layers_[l].backward(step, d_above, {}, d_inputs);
+    d_above = l == 0 ? d_inputs : query_part(d_inputs);
+    if (l == 0 || !attention_) continue;
+    // The last steps' old contexts have no step after them, and the first one's is a constant.
+    const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
+    backend.add(context_part(d_inputs).row_range(steps_ * rows_ - rows, rows), d_fed_.row_range(0, rows));
+  }
+  return d_above;
+}
+
+void Decoder::backward(const StepContext& step, const Encoded& source, const Indices& ids) {
+  Backend& backend = step.backend;
+  const Tensor d_below = backward_above(step, source);
+  if (attending_ > 0) {
+    const Tensor d_query = all_attend_ ? query_part(d_joined_) : d_below;
+    for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
+    for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
+    if (all_attend_) {
+      backend.gemm(Transpose::yes, Transpose::no, joined_, d_fed_, true, step.gradient(output_kernel_));
+      step.added_gradient(output_kernel_);
+    }
+    for (std::size_t l = attending_; l-- > 0;) {
+      layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
     }
   }
-}
-
-void SearchState::select(const StepContext& step, const Indices& parents) {
-  for (std::size_t l = 0; l < input.size(); ++l) {
-    step.backend.gather_rows(input[l], parents, other_input[l]);
-    step.backend.gather_rows(cell[l], parents, other_cell[l]);
+  if (!attention_ && !source.d_memory.empty()) backend.zero(source.d_memory);
+  embedding_.backward(step, d_embedded_, ids);
+  if (attention_) {
+    attention_->finish(step, source, querying().output(), all_attend_ ? context_part(d_joined_) : d_fed_);
   }
-  input.swap(other_input);
-  cell.swap(other_cell);
+  for (std::size_t l = 0; l < source.d_states.size(); ++l) {
+    const RnnState to = source.d_states[l];
+    const RnnState from = passes_state_ ? layers_[l].d_initial_state() : RnnState();
+    passes_state_ ? backend.copy(from.h, to.h) : backend.zero(to.h);
+    if (to.c.data == nullptr) continue;
+    passes_state_ ? backend.copy(from.c, to.c) : backend.zero(to.c);
+  }
 }
 
-void SearchState::advance(const StepContext& step, std::size_t layer, const Tensor& kernel,
-                          const Tensor& bias, double forget_bias) {
-  step.backend.gemm(Transpose::no, Transpose::no, input[layer], kernel, false, gates);
-  step.backend.lstm_cell_forward({.gates = gates,
-                                  .bias = bias,
-                                  .c_prev = cell[layer],
-                                  .h_prev = hidden(layer),
-                                  .c = cell[layer],
-                                  .h = hidden(layer),
-                                  .tanh_c = tanh_c,
-                                  .output = {},
-                                  .lengths = {},
-                                  .step = 0,
-                                  .forget_bias = forget_bias});
+void Decoder::plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps,
+                          std::int64_t beam) {
+  plan_layers(arena, {sentences, source_steps, beam}, 1, true, false);
 }
 
-std::unique_ptr<Decoder> make_decoder(const ParameterSet& parameters, const ModelShape& shape) {
-  if (shape.has_attention()) return std::make_unique<AttentionDecoder>(parameters, shape);
-  return std::make_unique<PlainDecoder>(parameters, shape);
+void Decoder::start_search(const StepContext& step, const Encoded& source, const Indices& beam_rows) {
+  for (std::size_t l = 0; l < layers_.size(); ++l) {
+    layers_[l].start_search(step, initial_state(source, l), beam_rows);
+  }
+  if (!attention_) return;
+  attention_->prepare(step, source);
+  step.backend.zero(slot(fed_, 1));
+}
+
+void Decoder::search_step(const StepContext& step, const Encoded& source, const Indices& parents,
+                          const Indices& ids) {
+  for (RnnLayer& layer : layers_) layer.select(step, parents);
+  if (attention_) step.backend.gather_rows(slot(fed_, 1), parents, slot(fed_, 0));
+  embedding_.forward(step, ids, embedded_);
+  layers_[0].put(step, 0, 0, embedded_);
+  if (attending_ > 0) attend(step, source, 0);
+  for (std::size_t l = attending_; l < layers_.size(); ++l) {
+    const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output(0);
+    if (l > 0) layers_[l].put(step, 0, 0, below);
+    if (layers_[l].parts() > 1) layers_[l].put(step, 1, 0, contexts_above());
+    layers_[l].advance(step, 0, below);
+    if (l == 0 && attention_) attention_->step(step, source, 0, layers_[0].output(0), slot(fed_, 1));
+  }
 }
 
 }  // namespace nmt

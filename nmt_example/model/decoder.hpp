@@ -1,47 +1,93 @@
 #pragma once
 
-#include <functional>
-#include <memory>
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <vector>
 
-#include "nmt_example/model/encoder.hpp"
+#include "nmt_example/model/attention.hpp"
 
 namespace nmt {
 
-/// Called with a parameter's index when its gradient is final.
-using ReadyFunction = std::function<void(std::size_t)>;
+constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_cast<std::uint32_t>(layer); }
 
-/// The target side, up to the vectors that the output projection reads.
+/// The target side, up to the vectors that the output projection reads. tensorflow/nmt's architectures:
+/// - without attention, each layer reads the one below;
+/// - `standard`: all layers attend: the top one's output is the query, the attention vector = [top output;
+///   context] W (no bias, no tanh) is a part of the lowest one's next input, and, with output_attention, the
+///   output;
+/// - `gnmt` and `gnmt_v2`: the lowest layer attends: its output is the query, and the context a part of its
+///   next input and of the inputs of all layers above: that of the step before (gnmt), or of the same
+///   (gnmt_v2).
+///   Without feed_context (NVIDIA's GNMT), the lowest layer reads words alone.
+/// Layers that attend advance together, step by step; in training, the others run over whole sequences.
 class Decoder {
  public:
-  virtual ~Decoder() = default;
+  /// `depth`: of the encoder's memory.
+  Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth);
+  /// Declares the parameters that come behind the whole model's others.
+  void declare_last(ParameterLayout& layout);
 
-  virtual void plan(Arena& arena, std::int64_t sentences, std::int64_t source_steps,
-                    std::int64_t target_steps, bool training) = 0;
+  void plan(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
+            bool training);
   /// Runs all target steps with the reference words as input: [target_steps * sentences] ids.
-  virtual void forward(const StepContext& step, Encoder& encoder, const Indices& source_lengths,
-                       const Indices& ids) = 0;
-  /// Backward pass from d_output(): adds to the gradients, and sets the encoder's d_memory and d_final_*.
-  virtual void backward(const StepContext& step, Encoder& encoder, const Indices& source_lengths,
-                        const Indices& ids, const ReadyFunction& ready) = 0;
+  void forward(const StepContext& step, const Encoded& source, const Indices& ids);
+  /// Backward pass from d_output(): adds to the parameters' gradients, and sets the source's.
+  void backward(const StepContext& step, const Encoded& source, const Indices& ids);
 
-  /// [target_steps * sentences, units]
-  [[nodiscard]] virtual Tensor output() const = 0;
-  [[nodiscard]] virtual Tensor d_output() const = 0;
+  /// [target_steps * sentences, output_columns()]
+  [[nodiscard]] Tensor output() const;
+  [[nodiscard]] Tensor d_output() const { return d_output_; }
+  [[nodiscard]] std::int64_t output_columns() const noexcept { return output_columns_; }
 
   // Inference: one step at a time, with `beam` hypotheses per sentence; row = sentence * beam + hypothesis.
-  virtual void plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps,
-                           std::int64_t beam) = 0;
-  /// Row r starts from the encoder's result for sentence beam_rows[r].
-  virtual void start_search(const StepContext& step, Encoder& encoder, const Indices& beam_rows) = 0;
-  /// Row r continues the hypothesis of row parents[r]. Writes the output [rows, units] and, with attention,
-  /// the weights [rows, source_steps].
-  virtual void search_step(const StepContext& step, Encoder& encoder, const Indices& source_lengths,
-                           const Indices& parents, const Indices& ids) = 0;
-  [[nodiscard]] virtual Tensor search_output() const = 0;
+  void plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t beam);
+  /// Row r starts from the source's sentence beam_rows[r].
+  void start_search(const StepContext& step, const Encoded& source, const Indices& beam_rows);
+  /// Row r continues the hypothesis of row parents[r]. Sets output() [rows, output_columns()] and, with
+  /// attention, search_weights() [rows, source_steps].
+  void search_step(const StepContext& step, const Encoded& source, const Indices& parents,
+                   const Indices& ids);
   /// Empty without attention.
-  [[nodiscard]] virtual Tensor search_weights() const = 0;
-};
+  [[nodiscard]] Tensor search_weights() const { return attention_ ? attention_->weights() : Tensor(); }
 
-std::unique_ptr<Decoder> make_decoder(const ParameterSet& parameters, const ModelShape& shape);
+ private:
+  void plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool searches,
+                   bool training);
+  void attend(const StepContext& step, const Encoded& source, std::int64_t t);
+  void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_query);
+  Tensor backward_above(const StepContext& step, const Encoded& source);
+  [[nodiscard]] RnnState initial_state(const Encoded& source, std::size_t layer) const {
+    return passes_state_ ? source.states[layer] : RnnState();
+  }
+  /// The layer whose output is the query.
+  [[nodiscard]] const RnnLayer& querying() const { return layers_[std::max<std::size_t>(attending_, 1) - 1]; }
+  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return x.row_range(t * rows_, rows_); }
+  [[nodiscard]] Tensor query_part(const Tensor& joined) const { return joined.col_range(0, units_); }
+  [[nodiscard]] Tensor context_part(const Tensor& joined) const {
+    return joined.col_range(units_, joined.cols - units_);
+  }
+
+  /// What layers above an attending one read of the source in all steps.
+  [[nodiscard]] Tensor contexts_above() const {
+    return fed_.row_range(new_context_ ? rows_ : 0, steps_ * rows_);
+  }
+
+  std::int64_t embedded_columns_, units_, depth_, output_columns_;
+  bool all_attend_, new_context_, output_attention_, passes_state_, residual_;
+  std::optional<Attention> attention_;
+  Embedding embedding_;
+  std::size_t attending_;  // layers that advance together
+  std::vector<RnnLayer> layers_;
+  std::size_t output_kernel_ = 0;
+
+  std::int64_t rows_ = 0, steps_ = 0;  // rows of a step
+  Tensor embedded_;                    // [steps * rows, embedding]
+  Tensor fed_;     // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
+  Tensor joined_;  // [steps * rows, units + depth]: query and context, if all layers attend
+  Tensor d_embedded_, d_output_, d_joined_;
+  Tensor d_fed_;                    // [steps * rows, ...]: of those after steps
+  std::array<Tensor, 2> d_inputs_;  // of layers above attending ones, or without attention
+};
 
 }  // namespace nmt

@@ -2,83 +2,182 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace nmt {
 namespace {
 
-std::string table_name(const ParameterSet& parameters) {
-  return parameters.layout().contains("embedding/shared") ? "embedding/shared" : "embedding/encoder";
-}
+/// Layers that each read the output of the one below.
+struct Stack {
+  std::vector<RnnLayer> layers;
 
-}  // namespace
-
-Encoder::Encoder(const ParameterSet& parameters, const ModelShape& shape)
-    : table_index_(parameters.layout().index_of(table_name(parameters))),
-      table_(parameters.value(table_index_)),
-      d_table_(parameters.gradient(table_index_)) {
-  const int stack_count = shape.bidirectional ? 2 : 1;
-  for (int s = 0; s < stack_count; ++s) {
-    auto& stack = stacks_.emplace_back();
-    for (int l = 0; l < shape.encoder_layers / stack_count; ++l) {
-      const char* direction = stack_count == 1 ? "" : s == 0 ? "fw/" : "bw/";
-      stack.emplace_back(parameters, fmt::format("encoder/{}lstm_{}", direction, l), s == 1,
-                         shape.forget_bias, encoder_dropout_site(s, l));
+  /// `number`: 1 reads backwards. The layers are named and counted from `first`; of them, the upper
+  /// `residual` are residual.
+  Stack(ParameterLayout& layout, const ModelShape& shape, const std::string& name, int number, int first,
+        int count, std::int64_t inputs, int residual) {
+    for (int l = 0; l < count; ++l) {
+      const std::int64_t columns = l == 0 ? inputs : shape.units;
+      layers.emplace_back(
+          make_cell(layout, fmt::format("encoder/{}{}_{}", name, to_string(shape.unit), first + l), columns,
+                    shape),
+          RnnLayerSettings{
+              {columns}, number == 1, l >= count - residual, encoder_dropout_site(number, first + l)});
     }
   }
-  d_h_.resize(static_cast<std::size_t>(layers()));
-  d_c_.resize(static_cast<std::size_t>(layers()));
-}
-
-const LstmLayer& Encoder::layer_at(int index) const {
-  const auto stacks = static_cast<int>(stacks_.size());
-  return stacks_[static_cast<std::size_t>(index % stacks)][static_cast<std::size_t>(index / stacks)];
-}
-
-void Encoder::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training) {
-  const std::int64_t units = stacks_[0][0].units();
-  const std::int64_t rows = sentences * steps;
-  embedded_ = arena.take(rows, units);
-  memory_ = arena.take(rows, units * static_cast<std::int64_t>(stacks_.size()));
-  for (std::size_t s = 0; s < stacks_.size(); ++s) {
-    for (std::size_t l = 0; l < stacks_[s].size(); ++l) {
-      const bool top = l + 1 == stacks_[s].size();
-      stacks_[s][l].plan(
-          arena, sentences, steps,
-          top ? memory_.col_range(static_cast<std::int64_t>(s) * units, units) : arena.take(rows, units));
+  void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training, const Tensor& output) {
+    for (RnnLayer& layer : layers) {
+      const bool top = &layer == &layers.back();
+      layer.plan(arena, sentences, steps, 1, training,
+                 top ? output : arena.take(steps * sentences, layer.units()));
     }
   }
-  if (!training) return;
-  d_memory_ = arena.take(rows, memory_.cols);
-  d_embedded_ = arena.take(rows, units);
-  d_input_ = arena.take(rows, units);
-  d_between_ = arena.take(rows, units);
-  for (auto* states : {&d_h_, &d_c_}) {
-    for (Tensor& state : *states) state = arena.take(sentences, units);
-  }
-}
-
-void Encoder::forward(const StepContext& step, const Indices& ids, const Indices& lengths) {
-  step.backend.embedding_forward(table_, ids, embedded_);
-  for (auto& stack : stacks_) {
-    Tensor input = embedded_;
-    for (LstmLayer& layer : stack) {
-      layer.forward(step, input, lengths);
+  void forward(const StepContext& step, Tensor input, const Indices& lengths) {
+    for (RnnLayer& layer : layers) {
+      layer.forward(step, std::array{input}, lengths, {});
       input = layer.output();
     }
   }
-}
+};
 
-void Encoder::backward_layer(const StepContext& step, const Indices& lengths, std::size_t stack,
-                             std::size_t layer) {
-  const bool top = layer + 1 == stacks_[stack].size();
-  const bool bottom = layer == 0;
-  const bool first = stack + 1 == stacks_.size();  // backward goes through the last stack first
-  const std::size_t state = layer * stacks_.size() + stack;
-  const std::int64_t units = embedded_.cols;
-  const Tensor d_output =
-      top ? d_memory_.col_range(static_cast<std::int64_t>(stack) * units, units) : d_between_;
-  const Tensor d_input = !bottom ? d_between_ : first ? d_embedded_ : d_input_;
-  stacks_[stack][layer].backward(step, lengths, d_output, d_h_[state], d_c_[state], d_input);
-  if (bottom && !first) step.backend.add(d_input_, d_embedded_);
+/// One stack that reads the words; or two, independent of each other, one of them backwards, and whose tops
+/// are concatenated (tensorflow/nmt's `uni` and `bi`). With `gnmt` two such layers, and a stack that reads
+/// them.
+class StackedEncoder final : public Encoder {
+ public:
+  StackedEncoder(ParameterLayout& layout, const ModelShape& shape)
+      : type_(shape.encoder),
+        readers_(shape.encoder == EncoderType::uni ? 1 : 2),
+        embedding_(layout, shape, Side::encoder),
+        embedded_columns_(shape.source_embedding),
+        units_(shape.units),
+        residual_(shape.residual) {
+    const int residual = shape.encoder_residual_layers();
+    switch (type_) {
+      case EncoderType::uni:
+        stacks_.emplace_back(layout, shape, "", 0, 0, shape.encoder_layers, shape.source_embedding, residual);
+        break;
+      case EncoderType::bi:
+        for (const int s : {0, 1}) {
+          stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, shape.encoder_layers / 2,
+                               shape.source_embedding, residual / 2);
+        }
+        break;
+      case EncoderType::gnmt:
+        for (const int s : {0, 1}) {
+          stacks_.emplace_back(layout, shape, s == 0 ? "fw/" : "bw/", s, 0, 1, shape.source_embedding, 0);
+        }
+        stacks_.emplace_back(layout, shape, "", 0, 1, shape.encoder_layers - 1, 2 * shape.units, residual);
+        break;
+    }
+  }
+
+  void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training) override {
+    const std::int64_t rows = sentences * steps;
+    embedded_ = arena.take(rows, embedded_columns_);
+    result_.memory = arena.take(rows, depth());
+    joined_ = has_upper() ? arena.take(rows, 2 * units_) : result_.memory;
+    for (std::size_t s = 0; s < stacks_.size(); ++s) {
+      stacks_[s].plan(arena, sentences, steps, training,
+                      s < readers_ ? of_reader(joined_, s) : result_.memory);
+    }
+    result_.states.clear();
+    for (std::size_t n = 0; state_layer(n) != nullptr; ++n) {
+      result_.states.push_back(state_layer(n)->final_state());
+    }
+    if (!training) return;
+    result_.d_memory = arena.take(rows, depth());
+    d_joined_ = has_upper() ? arena.take(rows, 2 * units_) : result_.d_memory;
+    d_embedded_ = arena.take(rows, embedded_columns_);
+    if (readers_ == 2) d_second_ = arena.take(rows, embedded_columns_);
+    d_between_[0] = arena.take(rows, units_);
+    d_between_[1] = residual_ ? arena.take(rows, units_) : d_between_[0];
+    result_.d_states = result_.states;
+    for (RnnState& state : result_.d_states) {
+      for (Tensor* tensor : {&state.h, &state.c}) {
+        if (!tensor->empty()) *tensor = arena.take(sentences, units_);
+      }
+    }
+  }
+
+  void forward(const StepContext& step, const Indices& ids, const Indices& lengths) override {
+    result_.lengths = lengths;
+    embedding_.forward(step, ids, embedded_);
+    for (std::size_t s = 0; s < readers_; ++s) stacks_[s].forward(step, embedded_, lengths);
+    if (has_upper()) stacks_.back().forward(step, joined_, lengths);
+  }
+
+  void backward(const StepContext& step, const Indices& ids) override {
+    if (has_upper()) backward(step, stacks_.back(), result_.d_memory, d_joined_);
+    for (std::size_t s = readers_; s-- > 0;) {
+      const bool first = s + 1 == readers_;
+      backward(step, stacks_[s], of_reader(d_joined_, s), first ? d_embedded_ : d_second_);
+      if (!first) step.backend.add(d_second_, d_embedded_);
+    }
+    embedding_.backward(step, d_embedded_, ids);
+  }
+
+  [[nodiscard]] std::int64_t depth() const override { return type_ == EncoderType::bi ? 2 * units_ : units_; }
+
+ private:
+  [[nodiscard]] bool has_upper() const { return stacks_.size() > readers_; }
+  [[nodiscard]] Tensor of_reader(const Tensor& joined, std::size_t s) const {
+    return joined.col_range(static_cast<std::int64_t>(s) * units_, units_);
+  }
+
+  /// The layer whose final state is the result's n-th: fw 0, bw 0, fw 1, bw 1, ...; with `gnmt` the one that
+  /// reads backwards, then the stack's.
+  [[nodiscard]] const RnnLayer* state_layer(std::size_t n) const {
+    const auto layer = [&](std::size_t stack, std::size_t l) {
+      return l < stacks_[stack].layers.size() ? &stacks_[stack].layers[l] : nullptr;
+    };
+    switch (type_) {
+      case EncoderType::uni:
+        return layer(0, n);
+      case EncoderType::bi:
+        return layer(n % 2, n / 2);
+      case EncoderType::gnmt:
+        return n == 0 ? layer(1, 0) : layer(2, n - 1);
+    }
+    return nullptr;
+  }
+
+  void backward(const StepContext& step, Stack& stack, Tensor d_output, const Tensor& d_input) {
+    for (std::size_t l = stack.layers.size(); l-- > 0;) {
+      RnnState d_final;
+      for (std::size_t n = 0; n < result_.d_states.size(); ++n) {
+        if (state_layer(n) == &stack.layers[l]) d_final = result_.d_states[n];
+      }
+      const Tensor d_below = l > 0 ? d_between_[l % 2] : d_input;
+      stack.layers[l].backward(step, d_output, d_final, d_below);
+      d_output = d_below;
+    }
+  }
+
+  EncoderType type_;
+  std::size_t readers_;  // stacks that read the words
+  Embedding embedding_;
+  std::int64_t embedded_columns_, units_;
+  bool residual_;
+  std::vector<Stack> stacks_;  // the readers, and with `gnmt` the one above
+  Tensor embedded_, joined_;   // joined: the readers' outputs
+  Tensor d_embedded_, d_second_, d_joined_;
+  std::array<Tensor, 2> d_between_;
+};
+
+/// Of a language model.
+class NoEncoder final : public Encoder {
+ public:
+  void plan(Arena&, std::int64_t, std::int64_t, bool) override {}
+  void forward(const StepContext&, const Indices&, const Indices&) override {}
+  void backward(const StepContext&, const Indices&) override {}
+  [[nodiscard]] std::int64_t depth() const override { return 0; }
+};
+
+}  // namespace
+
+std::unique_ptr<Encoder> make_encoder(ParameterLayout& layout, const ModelShape& shape) {
+  if (shape.language_model) return std::make_unique<NoEncoder>();
+  return std::make_unique<StackedEncoder>(layout, shape);
 }
 
 }  // namespace nmt

@@ -14,14 +14,12 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
     : backend_(backend),
       shape_(shape),
       limits_(limits),
-      parameters_(backend, parameter_layout(shape),
-                  gradients != nullptr || limits.sentences == 0
-                      ? std::move(gradients)
-                      : backend.allocate(static_cast<std::size_t>(parameter_layout(shape).size) *
-                                         ddl::size_of(backend.type()))),
-      encoder_(parameters_, shape),
-      decoder_(make_decoder(parameters_, shape)),
-      projection_(parameters_),
+      network_(layout_, shape),
+      parameters_(
+          backend, layout_,
+          gradients != nullptr || limits.sentences == 0
+              ? std::move(gradients)
+              : backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(backend.type()))),
       arena_(backend.type()) {
   plan(limits.sentences, limits.source_steps, limits.target_steps, true);
   workspace_bytes_ = arena_.used();
@@ -40,9 +38,9 @@ void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t
   loss_rows_ = arena_.take_indices(target_steps * sentences);
   targets_ = arena_.take_indices(target_steps * sentences);
   sums_ = arena_.take(1, 2, ddl::DataType::f64);
-  encoder_.plan(arena_, sentences, source_steps, training);
-  decoder_->plan(arena_, sentences, source_steps, target_steps, training);
-  projection_.plan(arena_, target_steps * sentences, training);
+  network_.encoder->plan(arena_, sentences, source_steps, training);
+  network_.decoder.plan(arena_, sentences, source_steps, target_steps, training);
+  network_.projection.plan(arena_, backend_, target_steps * sentences, training);
 }
 
 void Model::check(const BatchView& batch) const {
@@ -125,18 +123,21 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   const auto tell = [&](std::string_view part) {
     if (training && on_part_) on_part_(part);
   };
-  const StepContext step{backend_, dropout, batch.sentences, samples_};
+  missing_.clear();
+  for (const ParameterSpec& parameter : layout_.parameters) missing_.push_back(parameter.uses);
+  const BackwardProgress progress{ready, missing_};
+  const StepContext step{backend_, parameters_, dropout, samples_, training ? &progress : nullptr};
+  auto& [encoder, decoder, projection] = network_;
   tell("forward");
-  encoder_.forward(step, source_, source_lengths_);
-  decoder_->forward(step, encoder_, source_lengths_, target_in_);
+  encoder->forward(step, source_, source_lengths_);
+  decoder.forward(step, encoder->result(), target_in_);
   tell("loss");
-  projection_.loss(step, decoder_->output(), loss_rows_.range(0, words), targets_.range(0, words),
-                   label_smoothing, training ? decoder_->d_output() : Tensor(), sums_);
+  projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words),
+                  label_smoothing, training ? decoder.d_output() : Tensor(), sums_);
   if (training) {
     tell("backward");
-    (*ready)(projection_.kernel_index());
-    decoder_->backward(step, encoder_, source_lengths_, target_in_, *ready);
-    encoder_.backward(step, source_, source_lengths_, *ready);
+    decoder.backward(step, encoder->result(), target_in_);
+    encoder->backward(step, source_);
   }
   double sums[2];
   backend_.download(sums_, sums);
@@ -147,9 +148,7 @@ SearchModel::SearchModel(Model& model, std::int64_t beam)
     : model_(model),
       backend_(model.backend_),
       beam_(beam),
-      encoder_(model.parameters_, model.shape_),
-      decoder_(make_decoder(model.parameters_, model.shape_)),
-      projection_(model.parameters_),
+      network_(layout_, model.shape_),
       arena_(model.backend_.type()) {}
 
 std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t source_steps) {
@@ -168,9 +167,9 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   samples_ = arena_.take_indices(sentences);
   parents_ = arena_.take_indices(rows);
   words_ = arena_.take_indices(rows);
-  log_probs_ = arena_.take(rows, projection_.vocabulary());
-  encoder_.plan(arena_, sentences, source_steps, false);
-  decoder_->plan_search(arena_, sentences, source_steps, beam_);
+  log_probs_ = arena_.take(rows, network_.projection.vocabulary());
+  network_.encoder->plan(arena_, sentences, source_steps, false);
+  network_.decoder.plan_search(arena_, sentences, source_steps, beam_);
 }
 
 void SearchModel::start(const BatchView& batch) {
@@ -185,20 +184,20 @@ void SearchModel::start(const BatchView& batch) {
     host_indices_.push_back(static_cast<std::int32_t>(r / beam_));
   }
   backend_.upload(parents_, host_indices_);
-  const StepContext step{backend_, {}, sentences_, samples_};
-  encoder_.forward(step, source_, source_lengths_);
-  decoder_->start_search(step, encoder_, parents_);
+  const StepContext step{backend_, model_.parameters_, {}, samples_};
+  network_.encoder->forward(step, source_, source_lengths_);
+  network_.decoder.start_search(step, network_.encoder->result(), parents_);
 }
 
 void SearchModel::step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) {
   backend_.upload(parents_, parents);
   backend_.upload(words_, words);
-  const StepContext step{backend_, {}, sentences_, samples_};
-  decoder_->search_step(step, encoder_, source_lengths_, parents_, words_);
-  projection_.log_probabilities(step, decoder_->search_output(), log_probs_);
+  const StepContext step{backend_, model_.parameters_, {}, samples_};
+  network_.decoder.search_step(step, network_.encoder->result(), parents_, words_);
+  network_.projection.log_probabilities(step, network_.decoder.output(), log_probs_);
   log_probabilities_.resize(static_cast<std::size_t>(log_probs_.size()));
   backend_.download(log_probs_, log_probabilities_);
-  const Tensor weights = decoder_->search_weights();
+  const Tensor weights = network_.decoder.search_weights();
   weights_.resize(static_cast<std::size_t>(weights.size()));
   if (!weights_.empty()) backend_.download(weights, weights_);
 }

@@ -8,9 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "nmt_example/model/decoder.hpp"
-#include "nmt_example/model/encoder.hpp"
-#include "nmt_example/model/projection.hpp"
+#include "nmt_example/model/network.hpp"
 
 namespace nmt {
 
@@ -85,16 +83,16 @@ class Model {
   Backend& backend_;
   ModelShape shape_;
   BatchLimits limits_;
+  ParameterLayout layout_;
+  Network network_;
   ParameterSet parameters_;
-  Encoder encoder_;
-  std::unique_ptr<Decoder> decoder_;
-  OutputProjection projection_;
   Arena arena_;
   std::size_t workspace_bytes_ = 0;
 
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
   Tensor sums_;
   std::vector<std::int32_t> host_rows_, host_targets_;
+  std::vector<int> missing_;  // see BackwardProgress
   PartFunction on_part_;
 
   friend class SearchModel;
@@ -125,9 +123,8 @@ class SearchModel {
   Model& model_;
   Backend& backend_;
   std::int64_t beam_;
-  Encoder encoder_;
-  std::unique_ptr<Decoder> decoder_;
-  OutputProjection projection_;
+  ParameterLayout layout_;
+  Network network_;
   Arena arena_;
   std::int64_t sentences_ = 0;
   std::int64_t source_steps_ = 0;

@@ -49,8 +49,8 @@ void ParameterSet::initialize(Backend& backend, const std::string& operation, do
   for (std::size_t index = 0; index < count(); ++index) {
     const ParameterSpec& parameter = layout_.parameters[index];
     host.assign(static_cast<std::size_t>(parameter.size()),
-                parameter.initializer == Initializer::one ? 1.0f : 0.0f);
-    if (parameter.initializer == Initializer::weights) {
+                static_cast<float>(parameter.constant.value_or(0)));
+    if (!parameter.constant) {
       const double fans = static_cast<double>(parameter.rows + parameter.cols);
       const bool normal = operation == "glorot_normal";
       double scale = weight;

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "nmt_example/backend/backend.hpp"
-#include "nmt_example/model/shape.hpp"
+#include "nmt_example/model/parameter_layout.hpp"
 
 namespace nmt {
 
@@ -24,7 +24,7 @@ class ParameterSet {
 
   /// Sets every parameter from the seed, its position and the operation: "uniform" in +-weight, or
   /// "glorot_uniform" or "glorot_normal" (cut at two deviations, as TensorFlow's) with fans rows and cols.
-  /// Biases become 0, the attention's scale 1.
+  /// A parameter with a constant gets that.
   void initialize(Backend& backend, const std::string& operation, double weight, std::uint64_t seed);
 
  private:

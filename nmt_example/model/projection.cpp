@@ -4,20 +4,25 @@
 
 namespace nmt {
 
-OutputProjection::OutputProjection(const ParameterSet& parameters)
-    : kernel_index_(parameters.layout().index_of("projection/kernel")),
-      kernel_(parameters.value(kernel_index_)),
-      d_kernel_(parameters.gradient(kernel_index_)) {}
-
-std::int64_t OutputProjection::rows_at_a_time() const noexcept {
-  constexpr std::int64_t elements = std::int64_t{1} << 21;  // 8 MiB of logits fit into the last-level cache
-  return std::clamp<std::int64_t>(elements / vocabulary(), 32, 1024);
+OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& shape, std::int64_t inputs)
+    : inputs_(inputs),
+      vocabulary_(shape.target_vocabulary),
+      tied_(shape.tie_output),
+      kernel_(tied_ ? layout.declare(embedding_name(shape, Side::decoder), vocabulary_, inputs)
+                    : layout.declare("projection/kernel", inputs, vocabulary_)) {
+  if (shape.output_bias) bias_ = layout.declare("projection/bias", 1, vocabulary_, 0);
 }
 
-void OutputProjection::plan(Arena& arena, std::int64_t rows, bool training) {
-  compact_ = arena.take(rows, kernel_.rows);
-  logits_ = arena.take(std::min(rows, rows_at_a_time()), vocabulary());
-  if (training) d_compact_ = arena.take(rows, kernel_.rows);
+void OutputProjection::multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const {
+  step.backend.gemm(Transpose::no, tied_ ? Transpose::yes : Transpose::no, input, step.value(kernel_), false,
+                    logits);
+  if (bias_) step.backend.add_row(step.value(*bias_), logits);
+}
+
+void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
+  compact_ = arena.take(rows, inputs_);
+  logits_ = arena.take(std::min(rows, backend.logits_rows(vocabulary_)), vocabulary_);
+  if (training) d_compact_ = arena.take(rows, inputs_);
 }
 
 void OutputProjection::loss(const StepContext& step, const Tensor& output, const Indices& rows,
@@ -31,20 +36,26 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     const std::int64_t count = std::min(logits_.rows, rows.size - begin);
     const Tensor input = compact.row_range(begin, count);
     const Tensor logits = logits_.row_range(0, count);
-    backend.gemm(Transpose::no, Transpose::no, input, kernel_, false, logits);
+    multiply(step, input, logits);
     backend.softmax_cross_entropy(logits, targets.range(begin, count), label_smoothing, gradient, sums);
     if (!gradient) continue;
-    backend.gemm(Transpose::yes, Transpose::no, input, logits, true, d_kernel_);
-    backend.gemm(Transpose::no, Transpose::yes, logits, kernel_, false, d_compact_.row_range(begin, count));
+    if (bias_) backend.add_column_sums(logits, step.gradient(*bias_));
+    const Tensor d_kernel = step.gradient(kernel_);
+    tied_ ? backend.gemm(Transpose::yes, Transpose::no, logits, input, true, d_kernel)
+          : backend.gemm(Transpose::yes, Transpose::no, input, logits, true, d_kernel);
+    backend.gemm(Transpose::no, tied_ ? Transpose::no : Transpose::yes, logits, step.value(kernel_), false,
+                 d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
+  if (bias_) step.added_gradient(*bias_);
+  step.added_gradient(kernel_);
   backend.zero(d_output);
   backend.scatter_rows(d_compact_.row_range(0, rows.size), rows, d_output);
 }
 
 void OutputProjection::log_probabilities(const StepContext& step, const Tensor& output,
                                          const Tensor& log_probs) {
-  step.backend.gemm(Transpose::no, Transpose::no, output, kernel_, false, log_probs);
+  multiply(step, output, log_probs);
   step.backend.log_softmax(log_probs);
 }
 

@@ -1,20 +1,23 @@
 #pragma once
 
+#include <optional>
+
 #include "nmt_example/model/arena.hpp"
-#include "nmt_example/model/parameters.hpp"
+#include "nmt_example/model/embedding.hpp"
 #include "nmt_example/model/step_context.hpp"
 
 namespace nmt {
 
-/// The output layer (dense, no bias), fused with softmax and cross-entropy: logits exist only for a few rows
-/// at a time, and padded target positions are skipped. Cost: 2 units * vocabulary operations per target word
-/// forward, three times that with the gradient.
+/// The output layer (dense; the kernel may be the transposed table of embedded words, a bias is optional),
+/// fused with softmax and cross-entropy: logits exist only for a few rows at a time, and padded target
+/// positions are skipped. Cost: 2 units * vocabulary operations per target word forward, three times that
+/// with the gradient.
 class OutputProjection {
  public:
-  explicit OutputProjection(const ParameterSet& parameters);
+  OutputProjection(ParameterLayout& layout, const ModelShape& shape, std::int64_t inputs);
 
   /// Takes working memory for up to `rows` target words.
-  void plan(Arena& arena, std::int64_t rows, bool training);
+  void plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training);
   /// Adds the loss of `output`'s rows `rows` [n] with targets [n] to `sums`; see Backend. With `d_output`,
   /// sets it (zero in rows not listed) and adds to the kernel's gradient.
   void loss(const StepContext& step, const Tensor& output, const Indices& rows, const Indices& targets,
@@ -22,14 +25,16 @@ class OutputProjection {
   /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
 
-  [[nodiscard]] std::size_t kernel_index() const noexcept { return kernel_index_; }
-  [[nodiscard]] std::int64_t vocabulary() const noexcept { return kernel_.cols; }
+  [[nodiscard]] std::int64_t vocabulary() const noexcept { return vocabulary_; }
 
  private:
-  [[nodiscard]] std::int64_t rows_at_a_time() const noexcept;
+  /// logits = input * kernel + bias
+  void multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const;
 
-  std::size_t kernel_index_;
-  Tensor kernel_, d_kernel_;
+  std::int64_t inputs_, vocabulary_;
+  bool tied_;
+  std::size_t kernel_;
+  std::optional<std::size_t> bias_;
   Tensor compact_, d_compact_, logits_;
 };
 

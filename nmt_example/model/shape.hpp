@@ -1,64 +1,93 @@
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <cassert>
 #include <cstdint>
-#include <string>
-#include <vector>
+#include <string_view>
 
 namespace nmt {
 
-enum class AttentionKind { none, luong, scaled_luong };
+enum class EncoderType : std::uint8_t { uni, bi, gnmt };
+enum class UnitType : std::uint8_t { lstm, gru, layer_norm_lstm, nas };
+enum class AttentionKind : std::uint8_t { none, luong, scaled_luong, bahdanau, normed_bahdanau };
+enum class AttentionArchitecture : std::uint8_t { standard, gnmt, gnmt_v2 };
 
-/// The dimensions of a model, which determine its parameters.
+/// The names of an enumeration's values in flags and parameters, in their order.
+template <typename Enum>
+inline constexpr std::array<std::string_view, 0> names_of{};
+template <>
+inline constexpr std::array names_of<EncoderType> = std::to_array<std::string_view>({"uni", "bi", "gnmt"});
+template <>
+inline constexpr std::array names_of<UnitType> = std::to_array<std::string_view>({"lstm", "gru",
+                                                                                  "layer_norm_lstm", "nas"});
+template <>
+inline constexpr std::array names_of<AttentionKind> =
+    std::to_array<std::string_view>({"", "luong", "scaled_luong", "bahdanau", "normed_bahdanau"});
+template <>
+inline constexpr std::array names_of<AttentionArchitecture> =
+    std::to_array<std::string_view>({"standard", "gnmt", "gnmt_v2"});
+
+template <typename Enum>
+constexpr std::string_view to_string(Enum value) {
+  return names_of<Enum>[static_cast<std::size_t>(value)];
+}
+/// Of one of the names.
+template <typename Enum>
+constexpr Enum value_of(std::string_view name) {
+  const auto found = std::ranges::find(names_of<Enum>, name);
+  assert(found != names_of<Enum>.end());
+  return static_cast<Enum>(found - names_of<Enum>.begin());
+}
+
+/// What determines a model's parameters. See the encoder and the decoder for the meanings.
 struct ModelShape {
   std::int64_t source_vocabulary = 0;
   std::int64_t target_vocabulary = 0;
-  std::int64_t units = 0;  ///< Cells per layer, and the embeddings' size.
+  std::int64_t source_embedding = 0;  ///< Size of an embedded word.
+  std::int64_t target_embedding = 0;
+  bool source_given = false;  ///< Only the first rows of the table, of special words, are trained.
+  bool target_given = false;
+  std::int64_t units = 0;  ///< Cells per layer.
+  UnitType unit = UnitType::lstm;
+  EncoderType encoder = EncoderType::uni;
   int encoder_layers = 0;
   int decoder_layers = 0;
-  /// Two independent encoder stacks of encoder_layers / 2, one reading backwards; the tops are
-  /// concatenated (tensorflow/nmt's `bi`).
-  bool bidirectional = false;
+  bool residual = false;
+  bool language_model = false;  ///< A decoder alone, which starts from zeros.
   AttentionKind attention = AttentionKind::none;
-  bool output_attention = true;   ///< The softmax reads the attention vector, not the cell's output.
-  bool pass_hidden_state = true;  ///< The decoder starts from the encoder's final state.
+  AttentionArchitecture architecture = AttentionArchitecture::standard;
+  std::int64_t attention_units = 0;  ///< Size of `standard`'s attention vector.
+  bool feed_context = true;          ///< `gnmt` and `gnmt_v2`: the lowest layer reads contexts.
+  bool output_attention = true;      ///< `standard`: the softmax reads it, not the cell's output.
+  bool pass_hidden_state = true;     ///< The decoder starts from the encoder's final state.
   double forget_bias = 1.0;
   bool share_vocabulary = false;  ///< One embedding table for both sides.
+  bool tie_output = false;        ///< The projection is the transposed target embedding.
+  bool output_bias = false;       ///< The projection has a bias.
 
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
-  /// Width of the encoder's output.
-  [[nodiscard]] std::int64_t memory_depth() const noexcept { return bidirectional ? 2 * units : units; }
+  /// Whether all layers of the decoder attend, and not only the lowest.
+  [[nodiscard]] bool all_attend() const noexcept {
+    return has_attention() && architecture == AttentionArchitecture::standard;
+  }
+  /// How many layers of the decoder advance together, because what they attend to is fed to the lowest.
+  [[nodiscard]] int attending_layers() const noexcept {
+    if (all_attend()) return decoder_layers;
+    return has_attention() && feed_context ? 1 : 0;
+  }
   /// Whether the decoder starts from the encoder's final state, which needs equally many layers.
   [[nodiscard]] bool passes_state() const noexcept {
-    return encoder_layers == decoder_layers && (pass_hidden_state || !has_attention());
+    return !language_model && encoder_layers == decoder_layers && (pass_hidden_state || !has_attention());
+  }
+  /// How many layers are residual, from the top.
+  [[nodiscard]] int encoder_residual_layers() const noexcept {
+    return residual ? std::max(encoder_layers - (encoder == EncoderType::gnmt ? 2 : 1), 0) : 0;
+  }
+  [[nodiscard]] int decoder_residual_layers() const noexcept {
+    if (encoder == EncoderType::gnmt && encoder_layers == decoder_layers) return encoder_residual_layers();
+    return residual ? decoder_layers - 1 : 0;
   }
 };
-
-enum class Initializer { weights, zero, one };
-
-struct ParameterSpec {
-  std::string name;
-  std::int64_t rows = 0;
-  std::int64_t cols = 0;
-  Initializer initializer = Initializer::weights;
-  std::int64_t offset = 0;  ///< Elements before it in the flat buffers.
-
-  [[nodiscard]] std::int64_t size() const noexcept { return rows * cols; }
-};
-
-/// The parameters of a model in the order in which forward uses them, so that backward finishes their
-/// gradients from the last to the first.
-struct ParameterLayout {
-  std::vector<ParameterSpec> parameters;
-  std::int64_t size = 0;  ///< Elements in all.
-
-  [[nodiscard]] std::size_t index_of(const std::string& name) const;
-  [[nodiscard]] bool contains(const std::string& name) const noexcept;
-};
-
-ParameterLayout parameter_layout(const ModelShape& shape);
-
-/// The table that is printed before training: name, shape, parameters, share; then the totals and the
-/// bytes of gradients that every step exchanges.
-std::string describe(const ParameterLayout& layout);
 
 }  // namespace nmt

@@ -15,10 +15,17 @@ struct Options {
   int num_layers = 2;                ///< Of encoder and decoder.
   int num_encoder_layers = 0;        ///< 0: num_layers.
   int num_decoder_layers = 0;        ///< 0: num_layers.
-  std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2).
-  std::string attention;             ///< "" | luong | scaled_luong
+  std::string unit_type = "lstm";    ///< lstm | gru | layer_norm_lstm | nas
+  std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2) | gnmt
+  bool residual = false;
+  bool language_model = false;  ///< A decoder alone, trained on the target text.
+  std::string attention;        ///< "" | luong | scaled_luong | bahdanau | normed_bahdanau
+  std::string attention_architecture = "standard";  ///< standard | gnmt | gnmt_v2
   bool output_attention = true;
   bool pass_hidden_state = true;
+  bool feed_context = true;  ///< gnmt and gnmt_v2: the lowest layer reads the context of the step before.
+  bool tie_output = false;
+  bool output_bias = false;
   double forget_bias = 1.0;
   double dropout = 0.2;
   std::string init_op = "uniform";  ///< uniform | glorot_normal | glorot_uniform
@@ -61,6 +68,9 @@ struct Options {
   bool use_char_encode = false;     ///< The source's words are read byte by byte.
   std::int64_t max_train = 0;       ///< Sentence pairs to train on, from the first; 0: all.
   int vocab_size = 8000;     ///< Pieces to train where no vocab_prefix is given; or the size for --describe.
+  std::string embed_prefix;  ///< Given vectors of words, PREFIX.src and PREFIX.tgt; empty: none.
+  int src_embed_size = 0;    ///< Of an embedded source word; 0: num_units, or that of embed_prefix.
+  int tgt_embed_size = 0;
   bool share_vocab = false;  ///< One vocabulary and one embedding table for both languages.
   int src_max_len = 50;
   int tgt_max_len = 50;

@@ -12,12 +12,7 @@ std::span<const TensorflowNmtFlag> tensorflow_nmt_flags() {
   constexpr bool no_result = false;
   static const std::vector<TensorflowNmtFlag> table = {
       // Models.
-      {"residual", true, {"false"}, "layers are stacked without residual connections"},
-      {"unit_type", false, {"lstm"}, "cells are LSTM cells (lstm)"},
-      {"attention_architecture", false, {"standard"}, "the top layer attends (standard)"},
-      {"embed_prefix", false, {""}, "embeddings are trained with the model"},
       {"num_sampled_softmax", false, {"0"}, "the softmax is over the whole vocabulary (0)"},
-      {"language_model", true, {"false"}, "the model translates, with an encoder and a decoder"},
       {"source_reverse", true, {"false"}, "sources are read in order; --encoder_type=bi reads both ways"},
       // Other names of schedules, from older versions.
       {"start_decay_step", false, {"0"}, "--decay_scheme=luong5, luong10, luong234 or cosine"},

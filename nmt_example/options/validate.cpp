@@ -35,7 +35,38 @@ void check_model(const Options& options) {
           fmt::format("--{}={}: must be even with --encoder_type=bi, which gives half to each direction",
                       options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
                       options.encoder_layers()));
+  require(
+      options.encoder_type != "gnmt" || options.encoder_layers() >= 2,
+      fmt::format("--{}={}: must be at least 2 with --encoder_type=gnmt, whose lowest layer reads both ways",
+                  options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
+                  options.encoder_layers()));
+  require(
+      !options.language_model || options.attention.empty(),
+      fmt::format(
+          "--language_model and --attention={}: a language model has no source to attend to; leave one out",
+          options.attention));
+  require(options.attention_architecture == "standard" || !options.attention.empty(),
+          fmt::format("--attention_architecture={}: needs --attention", options.attention_architecture));
+  const auto size = [&](int given) { return given > 0 ? given : options.num_units; };
+  require(
+      !options.share_vocab || size(options.src_embed_size) == size(options.tgt_embed_size),
+      fmt::format(
+          "--src_embed_size={} and --tgt_embed_size={}: must be equal with --share_vocab, where one table "
+          "embeds both languages",
+          options.src_embed_size, options.tgt_embed_size));
+  require(!options.tie_output || size(options.tgt_embed_size) == options.num_units,
+          fmt::format("--tgt_embed_size={}: must be --num_units={} with --tie_output", options.tgt_embed_size,
+                      options.num_units));
+  require(!options.tie_output || options.embed_prefix.empty(),
+          "--tie_output and --embed_prefix: given vectors are not trained, but the output layer is; leave "
+          "one out");
+  require(
+      options.feed_context || (options.attention_architecture != "standard" && options.decoder_layers() > 1),
+      "--feed_context=false: needs --attention_architecture=gnmt or gnmt_v2 and two decoder layers, of which "
+      "the "
+      "upper one then reads what the lower one attends to");
   const bool equal_layers = options.encoder_layers() == options.decoder_layers();
+  if (options.language_model) return;
   require(!options.attention.empty() || equal_layers,
           fmt::format("{} encoder and {} decoder layers: without --attention they must be equal, because the "
                       "decoder starts from the encoder's state",
@@ -90,6 +121,7 @@ void check_training_data(const Options& options) {
           "nothing to train on: give --train_prefix, --src and --tgt, or --builtin_corpus=N, or "
           "--preset=quickstart; --infer translates and --describe needs no data");
   for (const std::string_view name : {"src", "tgt"}) {
+    if (name == "src" && options.language_model) continue;
     require(!value_text(*find_flag(name), options).empty(),
             fmt::format("--{} is missing: --train_prefix={} needs it", name, options.train_prefix));
   }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
@@ -24,6 +25,10 @@ Vocabulary vocabulary_from_file(const Options& options, const std::string& suffi
 
 }  // namespace
 
+const std::string& source_suffix(const Options& options) {
+  return options.language_model ? options.tgt : options.src;
+}
+
 Texts load_texts(ddl::Context& context, const Options& options) {
   Texts texts;
   const auto only_first = [&](ParallelText& text) {
@@ -39,22 +44,24 @@ Texts load_texts(ddl::Context& context, const Options& options) {
       only_first(texts.train);
       texts.dev = number_corpus(CorpusSplit::dev, builtin_dev_sentences, 1);
       texts.test = number_corpus(CorpusSplit::test, builtin_test_sentences, 1);
+      if (!options.language_model) return;
+      for (ParallelText* text : {&texts.train, &texts.dev, &texts.test}) text->source = text->target;
       return;
     }
-    texts.train = read_parallel_text(options.train_prefix, options.src, options.tgt);
+    texts.train = read_parallel_text(options.train_prefix, source_suffix(options), options.tgt);
     only_first(texts.train);
     if (!options.dev_prefix.empty())
-      texts.dev = read_parallel_text(options.dev_prefix, options.src, options.tgt);
+      texts.dev = read_parallel_text(options.dev_prefix, source_suffix(options), options.tgt);
     if (!options.test_prefix.empty())
-      texts.test = read_parallel_text(options.test_prefix, options.src, options.tgt);
+      texts.test = read_parallel_text(options.test_prefix, source_suffix(options), options.tgt);
   });
   return texts;
 }
 
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options) {
   if (options.vocab_prefix.empty()) return std::nullopt;
-  Vocabulary source =
-      options.use_char_encode ? Vocabulary::bytes_of_words() : vocabulary_from_file(options, options.src);
+  Vocabulary source = options.use_char_encode ? Vocabulary::bytes_of_words()
+                                              : vocabulary_from_file(options, source_suffix(options));
   Vocabulary target = options.share_vocab ? source : vocabulary_from_file(options, options.tgt);
   return VocabularyPair{std::move(source), std::move(target)};
 }
@@ -72,7 +79,9 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
     settings.type = options.subword_option == "bpe" ? SubwordType::bpe : SubwordType::unigram;
     settings.seed = options.random_seed;
     const auto size = static_cast<std::size_t>(options.vocab_size);
-    if (options.share_vocab) {
+    if (options.language_model) {
+      source = target = Vocabulary::train(train.target, size, settings).serialize();
+    } else if (options.share_vocab) {
       std::vector<std::string> both = train.source;
       both.insert(both.end(), train.target.begin(), train.target.end());
       source = target = Vocabulary::train(both, size, settings).serialize();
@@ -88,12 +97,37 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
   return {Vocabulary::deserialize(source), Vocabulary::deserialize(target)};
 }
 
+GivenEmbeddings given_embeddings(const Options& options, const VocabularyPair& vocabularies) {
+  GivenEmbeddings given;
+  if (options.embed_prefix.empty()) return given;
+  if (options.src_embed_size != 0 || options.tgt_embed_size != 0) {
+    throw ddl::Error(
+        ddl::ErrorCode::invalid_argument,
+        fmt::format(
+            "--embed_prefix={} with --src_embed_size={} and --tgt_embed_size={}: the files of vectors have "
+            "sizes of their own, and a side without one has --num_units; leave the sizes out",
+            options.embed_prefix, options.src_embed_size, options.tgt_embed_size));
+  }
+  const std::string source = options.embed_prefix + "." + source_suffix(options);
+  const std::string target = options.embed_prefix + "." + options.tgt;
+  const bool reads_source = !options.language_model && std::filesystem::exists(source);
+  const bool reads_target =
+      (options.language_model || !options.share_vocab) && std::filesystem::exists(target);
+  if (!reads_source && !reads_target) {
+    throw ddl::Error(ddl::ErrorCode::io, fmt::format("--embed_prefix={}: there is neither {} nor {}",
+                                                     options.embed_prefix, source, target));
+  }
+  if (reads_source) given.source = read_embedding_vectors(source, vocabularies.source);
+  if (reads_target) given.target = read_embedding_vectors(target, vocabularies.target);
+  return given;
+}
+
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
   if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
   const std::string text =
       options.builtin_corpus > 0
           ? fmt::format("--builtin_corpus={}", options.builtin_corpus)
-          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, options.src, options.tgt);
+          : fmt::format("{0}.{1} and {0}.{2}", options.train_prefix, source_suffix(options), options.tgt);
   throw ddl::Error(
       ddl::ErrorCode::invalid_argument,
       fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "

@@ -6,6 +6,7 @@
 
 #include "ddl/context.hpp"
 #include "nmt_example/data/dataset.hpp"
+#include "nmt_example/data/embedding_vectors.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/vocabulary.hpp"
 #include "nmt_example/options/options.hpp"
@@ -23,6 +24,9 @@ struct Texts {
   ParallelText train, dev, test;
 };
 
+/// Suffix of the files that a model reads as its source: a language model's are the target's.
+const std::string& source_suffix(const Options& options);
+
 /// Every rank reads or generates the texts. Collective; errors are agreed.
 Texts load_texts(ddl::Context& context, const Options& options);
 
@@ -31,6 +35,14 @@ std::optional<VocabularyPair> vocabularies_from_files(const Options& options);
 
 /// From --vocab_prefix, or trained by rank 0 on the text for all. Collective; errors are agreed.
 VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train);
+
+/// The vectors of --embed_prefix; a side without a file, and with --share_vocab the target, has none.
+struct GivenEmbeddings {
+  std::optional<EmbeddingVectors> source, target;
+};
+/// Not collective. Throws `io` if there is neither file, `invalid_argument` if the options give sizes too,
+/// and as `read_embedding_vectors`.
+GivenEmbeddings given_embeddings(const Options& options, const VocabularyPair& vocabularies);
 
 /// Throws `invalid_argument` if there are fewer sentence pairs than ranks. Not collective.
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset);

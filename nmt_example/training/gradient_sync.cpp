@@ -26,12 +26,15 @@ std::vector<ddl::Gradient> gradients_in_place(Model& model) {
 }
 
 /// Declares embeddings as rows, if rows may be sent alone.
-std::vector<ddl::Gradient> in_rows(std::vector<ddl::Gradient> gradients, const Model& model,
+std::vector<ddl::Gradient> in_rows(std::vector<ddl::Gradient> gradients, Model& model,
                                    const Options& options) {
   if (!options.sparse_embeddings) return gradients;
   for (ddl::Gradient& gradient : gradients) {
+    const ModelShape& shape = model.shape();
+    if (shape.tie_output && gradient.name == embedding_name(shape, Side::decoder)) continue;
     if (gradient.name.starts_with("embedding/")) {
-      gradient.row_width = static_cast<std::size_t>(model.shape().units);
+      const ParameterLayout& layout = model.parameters().layout();
+      gradient.row_width = static_cast<std::size_t>(layout.parameters[layout.index_of(gradient.name)].cols);
     }
   }
   return gradients;

@@ -192,12 +192,23 @@ void check_resumable(const RunState& saved, const std::string& checkpoint) {
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint) {
   std::string differences;
   compare(differences, "--num_units", saved.num_units, wanted.num_units);
+  compare(differences, "--embed_prefix", saved.embed_prefix, wanted.embed_prefix);
+  compare(differences, "--src_embed_size", saved.src_embed_size, wanted.src_embed_size);
+  compare(differences, "--tgt_embed_size", saved.tgt_embed_size, wanted.tgt_embed_size);
   compare(differences, "encoder layers", saved.encoder_layers(), wanted.encoder_layers());
   compare(differences, "decoder layers", saved.decoder_layers(), wanted.decoder_layers());
   compare(differences, "--encoder_type", saved.encoder_type, wanted.encoder_type);
+  compare(differences, "--unit_type", saved.unit_type, wanted.unit_type);
+  compare(differences, "--residual", saved.residual, wanted.residual);
+  compare(differences, "--language_model", saved.language_model, wanted.language_model);
   compare(differences, "--attention", saved.attention, wanted.attention);
+  compare(differences, "--attention_architecture", saved.attention_architecture,
+          wanted.attention_architecture);
   compare(differences, "--output_attention", saved.output_attention, wanted.output_attention);
   compare(differences, "--pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
+  compare(differences, "--feed_context", saved.feed_context, wanted.feed_context);
+  compare(differences, "--tie_output", saved.tie_output, wanted.tie_output);
+  compare(differences, "--output_bias", saved.output_bias, wanted.output_bias);
   compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
   compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
   compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);
@@ -230,8 +241,8 @@ void check_same_vocabularies(const VocabularyPair& saved, const Options& wanted,
                     wanted.vocab_prefix, suffix, of_file.size(), checkpoint, of_checkpoint.size(),
                     of_file.size() == of_checkpoint.size() ? ", but other ones" : ""));
   };
-  check(saved.source, given->source, wanted.src);
-  check(saved.target, given->target, wanted.share_vocab ? wanted.src : wanted.tgt);
+  check(saved.source, given->source, source_suffix(wanted));
+  check(saved.target, given->target, wanted.share_vocab ? source_suffix(wanted) : wanted.tgt);
 }
 
 Options options_of_run(const SavedRun& saved, const ParsedOptions& parsed) {

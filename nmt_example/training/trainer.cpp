@@ -61,7 +61,8 @@ std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& bac
 class Trainer {
  public:
   Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
-          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, ddl::Checkpoint* checkpoint)
+          VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, GivenEmbeddings given,
+          ddl::Checkpoint* checkpoint)
       : context_(context),
         options_(options),
         out_(out),
@@ -69,6 +70,7 @@ class Trainer {
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
         dev_(std::move(dev)),
+        given_(std::move(given)),
         backend_(backend),
         model_(
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
@@ -118,7 +120,7 @@ class Trainer {
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
       const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
       const bool evaluates = !in_haste && every(eval_steps);
-      const bool scores = dev_ && !in_haste && (every(score_steps) || last);
+      const bool scores = translates() && dev_ && !in_haste && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
       const bool better = scores && scorer_.score_dev(state_, progress);
       if (evaluates || last) report_dev_loss(progress);
@@ -142,6 +144,8 @@ class Trainer {
   void start(const SavedRun* saved) {
     if (saved == nullptr) {
       model_.parameters().initialize(backend_, options_.init_op, options_.init_weight, options_.random_seed);
+      upload_given(Side::encoder, given_.source);
+      upload_given(Side::decoder, given_.target);
       HostMirror values(backend_, values_of(model_.parameters()));
       values.download();
       ddl::broadcast_parameters(context_, values.parameters());
@@ -158,6 +162,15 @@ class Trainer {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
     scorer_.keep_best(state_);
+  }
+
+  void upload_given(Side side, std::optional<EmbeddingVectors>& vectors) {
+    if (!vectors) return;
+    ParameterSet& parameters = model_.parameters();
+    const Tensor table = parameters.value(parameters.layout().index_of(embedding_name(model_.shape(), side)));
+    backend_.upload(table.row_range(Embedding::trained_rows, table.rows - Embedding::trained_rows),
+                    vectors->values);
+    vectors.reset();
   }
 
   void restore(const SavedRun& saved) {
@@ -279,6 +292,20 @@ class Trainer {
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
   }
 
+  /// A language model is scored by its perplexity alone.
+  [[nodiscard]] bool translates() const noexcept { return !options_.language_model; }
+
+  void report_test_loss(std::optional<Progress>& progress) {
+    if (texts_.test.size() == 0) return;
+    std::optional<Dataset> test;
+    context_.on_all_ranks("encode the test text", [&] {
+      const ParallelText text{texts_.test.source, texts_.test.source};
+      test.emplace(encode(text, vocabularies_.source, vocabularies_.target, 0, 0));
+    });
+    const double loss = mean_loss(context_, model_, *test);
+    if (progress) progress->note(fmt::format("test ppl {:.2f}", std::exp(loss)));
+  }
+
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
     scorer_.keep_best(state_);
@@ -292,6 +319,7 @@ class Trainer {
   }
 
   void finish(std::optional<Progress>& progress) {
+    if (!translates()) return report_test_loss(progress);
     if (dev_ && scorer_.scored_step() != state_.step && scorer_.score_dev(state_, progress)) save(progress);
     scorer_.score_test(progress);
     const double peak = peak_memory(context_);
@@ -305,6 +333,7 @@ class Trainer {
   VocabularyPair vocabularies_;
   Dataset train_;
   std::optional<Dataset> dev_;
+  GivenEmbeddings given_;
   Backend& backend_;
   Model model_;
   Optimizer optimizer_;
@@ -327,17 +356,28 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   ModelShape shape;
   shape.source_vocabulary = static_cast<std::int64_t>(source_vocabulary);
   shape.target_vocabulary = static_cast<std::int64_t>(target_vocabulary);
-  shape.units = options.num_units;
+  const auto embedding = [&](int size) { return size > 0 ? size : options.num_units; };
+  shape.source_embedding = embedding(options.src_embed_size);
+  shape.target_embedding = embedding(options.tgt_embed_size);
+  // The trainer sets the sizes of given vectors, and those alone.
+  shape.source_given = !options.embed_prefix.empty() && options.src_embed_size > 0;
+  shape.target_given = !options.embed_prefix.empty() && options.tgt_embed_size > 0;
+  shape.units = shape.attention_units = options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
-  shape.bidirectional = options.encoder_type == "bi";
-  shape.attention = options.attention == "luong"          ? AttentionKind::luong
-                    : options.attention == "scaled_luong" ? AttentionKind::scaled_luong
-                                                          : AttentionKind::none;
+  shape.unit = value_of<UnitType>(options.unit_type);
+  shape.encoder = value_of<EncoderType>(options.encoder_type);
+  shape.residual = options.residual;
+  shape.language_model = options.language_model;
+  shape.attention = value_of<AttentionKind>(options.attention);
+  shape.architecture = value_of<AttentionArchitecture>(options.attention_architecture);
   shape.output_attention = options.output_attention;
   shape.pass_hidden_state = options.pass_hidden_state;
   shape.forget_bias = options.forget_bias;
   shape.share_vocabulary = options.share_vocab;
+  shape.feed_context = options.feed_context;
+  shape.tie_output = options.tie_output;
+  shape.output_bias = options.output_bias;
   return shape;
 }
 
@@ -385,6 +425,16 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   Texts texts = load_texts(context, options);
   VocabularyPair vocabularies =
       saved ? saved->vocabularies() : make_vocabularies(context, options, texts.train);
+  GivenEmbeddings given;
+  if (!saved) {
+    context.on_all_ranks("read the given vectors", [&] {
+      given = given_embeddings(options, vocabularies);
+      if (given.source) options.src_embed_size = static_cast<int>(given.source->size);
+      if (given.target) options.tgt_embed_size = static_cast<int>(given.target->size);
+      if (given.source && options.share_vocab) options.tgt_embed_size = options.src_embed_size;
+      validate(options);
+    });
+  }
   std::optional<Dataset> train_set, dev_set;
   context.on_all_ranks("encode the corpus", [&] {
     const auto source_max = static_cast<std::size_t>(options.src_max_len);
@@ -404,7 +454,8 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   });
   check_same_data(context, *train_set);
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
-                  std::move(*train_set), std::move(dev_set), checkpoint ? &*checkpoint : nullptr);
+                  std::move(*train_set), std::move(dev_set), std::move(given),
+                  checkpoint ? &*checkpoint : nullptr);
   trainer.run(saved ? &*saved : nullptr);
 }
 

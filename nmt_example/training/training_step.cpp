@@ -32,8 +32,10 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
            .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
 }
 
-std::size_t embedding_of(const ParameterLayout& layout, const char* side) {
-  return layout.index_of(layout.contains("embedding/shared") ? "embedding/shared" : side);
+/// The index of a side's embedding; that of no parameter if the side has none.
+std::size_t embedding_of(const Model& model, const ParameterLayout& layout, Side side) {
+  const std::string name = embedding_name(model.shape(), side);
+  return layout.contains(name) ? layout.index_of(name) : layout.parameters.size();
 }
 
 }  // namespace
@@ -50,8 +52,8 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       gradients_(context, options, backend, model),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
-      source_embedding_(embedding_of(model.parameters().layout(), "embedding/encoder")),
-      target_embedding_(embedding_of(model.parameters().layout(), "embedding/decoder")) {
+      source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
+      target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)) {
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
@@ -77,7 +79,9 @@ void TrainingStep::check_drift() {
 void TrainingStep::report_ready(std::size_t index) {
   const bool is_source = index == source_embedding_;
   const bool is_target = index == target_embedding_;
-  if (!is_source && !is_target) return gradients_.ready(index, {});
+  // Every row of a table that is the output layer's kernel has a gradient.
+  const bool all_rows = is_target && model_.shape().tie_output;
+  if (all_rows || (!is_source && !is_target)) return gradients_.ready(index, {});
   rows_.clear();
   if (is_source) rows_.insert(rows_.end(), batch_.source.begin(), batch_.source.end());
   if (is_target) rows_.insert(rows_.end(), batch_.target_in.begin(), batch_.target_in.end());
@@ -113,7 +117,7 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
   part_.reset();
   gradients_.part({});
   sum.negative_log_likelihood += loss.negative_log_likelihood;
-  words_ += batch_.words;
+  words_ += options_.language_model ? batch_.target_tokens : batch_.words;
 }
 
 void TrainingStep::update(double gradient_scale, double learning_rate) {

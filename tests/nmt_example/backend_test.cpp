@@ -322,9 +322,11 @@ const std::vector<AttentionCase> attention_cases = {
     {5, 9, 1, 4, 64, 64}, {2, 17, 5, 1, 17, 64}, {3, 129, 3, 1, 64, 1},  {0, 3, 1, 2, 17, 17},
 };
 
+enum class Score { plain, scaled, additive };
+
 class Attention : public BackendOperation {
  protected:
-  void make_inputs(const AttentionCase& c, bool scaled) {
+  void make_inputs(const AttentionCase& c, Score of) {
     const std::int64_t rows = c.target_steps * c.sentences * c.queries;
     shape = {c.sentences, c.source_steps, c.queries};
     query = random_.values(rows, c.units);
@@ -333,8 +335,9 @@ class Attention : public BackendOperation {
     d_context = random_.values(rows, c.depth);
     lengths = random_.integers(c.sentences, 1, static_cast<std::int32_t>(c.source_steps));
     if (!lengths.empty()) lengths.front() = static_cast<std::int32_t>(c.source_steps);
-    scale = scaled ? 1.25 : 1.0;
-    use_scale = scaled;
+    kind = of;
+    scale = kind == Score::scaled ? 1.25 : 1.0;
+    v = random_.values(1, c.units);
     // Values beyond a source's length are padding and must not matter.
     for (std::int64_t s = 0; s < c.source_steps; ++s)
       for (std::int64_t b = 0; b < c.sentences; ++b)
@@ -345,26 +348,29 @@ class Attention : public BackendOperation {
     largest_score = static_cast<double>(c.units) * scale;
     score_error = static_cast<double>(c.units + 8) * fp32_roundoff * largest_score;
   }
-  Tensor scale_in(Memory& at) const { return use_scale ? at.tensor(Values(1, 1, scale)) : Tensor{}; }
+  AttentionScore score_in(Memory& at) const {
+    if (kind == Score::scaled) return {.scale = at.tensor(Values(1, 1, scale))};
+    return {.v = kind == Score::additive ? at.tensor(v, Layout::contiguous) : Tensor()};
+  }
 
   AttentionShape shape;
-  Values query, keys, memory, d_context;
+  Values query, keys, memory, d_context, v;
   std::vector<std::int32_t> lengths;
   double scale = 1, largest_score = 0, score_error = 0;
-  bool use_scale = false;
+  Score kind = Score::plain;
 };
 
 TEST_P(Attention, Forward) {
   for (const AttentionCase& c : attention_cases)
-    for (const bool scaled : {false, true}) {
+    for (const Score of : {Score::plain, Score::scaled, Score::additive}) {
       SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
                                       << c.queries << " queries, " << c.units << " units, depth " << c.depth);
-      make_inputs(c, scaled);
+      make_inputs(c, of);
       const auto operation = [&](Memory& at) {
         const Tensor weights = at.tensor(query.rows, c.source_steps);
         const Tensor context = at.tensor(query.rows, c.depth);
-        at->attention_forward(shape, at.tensor(query), at.tensor(keys), at.tensor(memory),
-                              at.indices(lengths), scale_in(at), weights, context);
+        at->attention_forward(shape, score_in(at), at.tensor(query), at.tensor(keys), at.tensor(memory),
+                              at.indices(lengths), weights, context);
         return Outputs{at.read(weights), at.read(context)};
       };
       // An error e of the scores changes a weight by a factor of at most exp(2e).
@@ -376,10 +382,10 @@ TEST_P(Attention, Forward) {
 
 TEST_P(Attention, Backward) {
   for (const AttentionCase& c : attention_cases)
-    for (const bool scaled : {false, true}) {
+    for (const Score of : {Score::plain, Score::scaled, Score::additive}) {
       SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
                                       << c.queries << " queries, " << c.units << " units, depth " << c.depth);
-      make_inputs(c, scaled);
+      make_inputs(c, of);
       Values weights = random_.values(query.rows, c.source_steps, 0, 1);
       const std::int64_t per_step = std::max<std::int64_t>(1, c.sentences * c.queries);
       for (std::int64_t r = 0; r < weights.rows; ++r) {
@@ -391,8 +397,9 @@ TEST_P(Attention, Backward) {
       const auto operation = [&](Memory& at) {
         const Tensor d_scores = at.tensor(query.rows, c.source_steps);
         const Tensor d_query = at.tensor(query.rows, c.units);
-        at->attention_backward(shape, at.tensor(keys), at.tensor(memory), at.indices(lengths), scale_in(at),
-                               at.tensor(weights), at.tensor(d_context), d_scores, d_query);
+        at->attention_backward(shape, score_in(at), at.tensor(query), at.tensor(keys), at.tensor(memory),
+                               at.indices(lengths), at.tensor(weights), at.tensor(d_context), d_scores,
+                               d_query);
         return Outputs{at.read(d_scores), at.read(d_query)};
       };
       const double error = static_cast<double>(c.depth + c.source_steps + 8) * fp32_roundoff;
@@ -405,11 +412,11 @@ TEST_P(Attention, Backward) {
 
 TEST_P(Attention, MemoryBackward) {
   for (const AttentionCase& c : attention_cases)
-    for (const bool scaled : {false, true}) {
+    for (const Score of : {Score::plain, Score::scaled, Score::additive}) {
       if (c.queries != 1) continue;  // Only training has a backward pass.
       SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
                                       << c.queries << " queries, " << c.units << " units, depth " << c.depth);
-      make_inputs(c, scaled);
+      make_inputs(c, of);
       Values weights = random_.values(query.rows, c.source_steps, 0, 1);
       Values d_scores = random_.values(query.rows, c.source_steps);
       const std::int64_t per_step = std::max<std::int64_t>(1, c.sentences * c.queries);
@@ -422,13 +429,15 @@ TEST_P(Attention, MemoryBackward) {
         return [&, value](Memory& at) {
           const Tensor d_keys = at.tensor(keys.rows, c.units);
           const Tensor d_memory = at.tensor(memory.rows, c.depth);
-          const Tensor d_scale = use_scale ? at.tensor(Values(1, 1, 0.5)) : Tensor{};
-          at->attention_memory_backward(shape, at.tensor(value(query)), at.tensor(value(keys)),
-                                        at.indices(lengths), scale_in(at), at.tensor(weights),
-                                        at.tensor(value(d_scores)), at.tensor(value(d_context)), d_keys,
-                                        d_memory, d_scale);
+          AttentionScore d_score;
+          if (kind == Score::scaled) d_score.scale = at.tensor(Values(1, 1, 0.5));
+          if (kind == Score::additive) d_score.v = at.tensor(Values(1, c.units, 0.5), Layout::contiguous);
+          at->attention_memory_backward(shape, score_in(at), at.tensor(value(query)), at.tensor(value(keys)),
+                                        at.indices(lengths), at.tensor(weights), at.tensor(value(d_scores)),
+                                        at.tensor(value(d_context)), d_keys, d_memory, d_score);
           Outputs outputs = {at.read(d_keys), at.read(d_memory)};
-          if (use_scale) outputs.push_back(at.read(d_scale));
+          if (kind == Score::scaled) outputs.push_back(at.read(d_score.scale));
+          if (kind == Score::additive) outputs.push_back(at.read(d_score.v));
           return outputs;
         };
       };
@@ -436,9 +445,16 @@ TEST_P(Attention, MemoryBackward) {
       const double roundings = static_cast<double>(c.target_steps * c.queries + 4);
       bounds[0] = bounds[0].times(roundings * fp32_roundoff);
       bounds[1] = bounds[1].times(roundings * fp32_roundoff);
-      if (use_scale)
+      if (kind == Score::scaled)
         bounds[2] =
             bounds[2].times(static_cast<double>(query.rows * c.source_steps + c.units) * fp32_roundoff);
+      if (kind == Score::additive) {
+        // No factor is above 1; a tanh has an error of several roundings.
+        const auto steps = static_cast<double>(c.target_steps);
+        const auto terms = static_cast<double>(query.rows * c.source_steps);
+        bounds[0] = Values(keys.rows, c.units, steps * (steps + 16) * fp32_roundoff);
+        bounds[2] = Values(1, c.units, terms * (terms + 16) * fp32_roundoff);
+      }
       expect_reference(backward(false), bounds);
     }
 }

@@ -13,6 +13,7 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/data/dataset.hpp"
+#include "nmt_example/data/embedding_vectors.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/utf8.hpp"
@@ -50,6 +51,32 @@ class Files : public testing::Test {
 
 using ParallelTextFiles = Files;
 using Datasets = Files;
+using GivenVectors = Files;
+
+// Words would get others' vectors, or a damaged file would train a model without a word.
+TEST_F(GivenVectors, AreThoseOfTheVocabulary) {
+  write("list", "a\nb\nc\n");
+  const nmt::Vocabulary vocabulary = nmt::Vocabulary::from_word_list(path("list"));
+  write("v", "4 2\nc 5 6\nother 1 2\na 0.5 -1e2\r\nb 3 4\n");
+  const nmt::EmbeddingVectors vectors = nmt::read_embedding_vectors(path("v"), vocabulary);
+  EXPECT_EQ(vectors.size, 2);
+  EXPECT_EQ(vectors.values, (std::vector<float>{0.5f, -100, 3, 4, 5, 6}));
+
+  const auto error = [&](ErrorCode code, const std::string& text, const std::string& part) {
+    write("v", text);
+    const std::string message =
+        ddl::test::message_of(code, [&] { nmt::read_embedding_vectors(path("v"), vocabulary); });
+    EXPECT_NE(message.find(part), std::string::npos) << message;
+  };
+  error(ErrorCode::corrupt_data, "a 1 2\nb 1 x\n", "line 2");
+  error(ErrorCode::corrupt_data, "a 1 2\nb 1 2 3\nc 1 2\n", "line 2: a vector of 3 numbers, expected 2");
+  error(ErrorCode::corrupt_data, "a 1 2\nc 1 2\n",
+        "no vector for 1 of the vocabulary's 3 words, for instance 'b'");
+  error(ErrorCode::corrupt_data, "", "no vector for 3");
+  const std::string missing =
+      ddl::test::message_of(ErrorCode::io, [&] { nmt::read_embedding_vectors(path("nothing"), vocabulary); });
+  EXPECT_NE(missing.find("nothing"), std::string::npos) << missing;
+}
 
 TEST_F(ParallelTextFiles, PlainFilesKeepTheirLines) {
   write("t.en", "\xEF\xBB\xBFone\r\n\ntwo  words\nlast without newline");

@@ -61,6 +61,9 @@ class HiddenMemoryBackend final : public Backend {
             const Tensor& c) override {
     open([&] { cpu_->gemm(ta, tb, a, b, accumulate, c); });
   }
+  void add_row(const Tensor& row, const Tensor& to) override {
+    open([&] { cpu_->add_row(row, to); });
+  }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
     open([&] { cpu_->add_column_sums(x, to); });
   }
@@ -77,26 +80,42 @@ class HiddenMemoryBackend final : public Backend {
   void lstm_cell_backward(const LstmStepBackward& step) override {
     open([&] { cpu_->lstm_cell_backward(step); });
   }
-  void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                         const Tensor& memory, const Indices& lengths, const Tensor& scale,
+  void cell_rows(CellOperation operation, const CellRows& rows) override {
+    open([&] { cpu_->cell_rows(operation, rows); });
+  }
+  void attention_forward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                         const Tensor& keys, const Tensor& memory, const Indices& lengths,
                          const Tensor& weights, const Tensor& context) override {
-    open([&] { cpu_->attention_forward(shape, query, keys, memory, lengths, scale, weights, context); });
+    open([&] { cpu_->attention_forward(shape, score, query, keys, memory, lengths, weights, context); });
   }
-  void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
-                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                          const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) override {
+  void attention_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                          const Tensor& keys, const Tensor& memory, const Indices& lengths,
+                          const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
+                          const Tensor& d_query) override {
     open([&] {
-      cpu_->attention_backward(shape, keys, memory, lengths, scale, weights, d_context, d_scores, d_query);
+      cpu_->attention_backward(shape, score, query, keys, memory, lengths, weights, d_context, d_scores,
+                               d_query);
     });
   }
-  void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                                 const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                                 const Tensor& d_scores, const Tensor& d_context, const Tensor& d_keys,
-                                 const Tensor& d_memory, const Tensor& d_scale) override {
+  void attention_memory_backward(const AttentionShape& shape, const AttentionScore& score,
+                                 const Tensor& query, const Tensor& keys, const Indices& lengths,
+                                 const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
+                                 const Tensor& d_keys, const Tensor& d_memory,
+                                 const AttentionScore& d_score) override {
     open([&] {
-      cpu_->attention_memory_backward(shape, query, keys, lengths, scale, weights, d_scores, d_context,
-                                      d_keys, d_memory, d_scale);
+      cpu_->attention_memory_backward(shape, score, query, keys, lengths, weights, d_scores, d_context,
+                                      d_keys, d_memory, d_score);
     });
+  }
+  void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
+    open([&] { cpu_->scaled_direction(v, g, out); });
+  }
+  void scaled_direction_backward(const Tensor& v, const Tensor& g, const Tensor& d_out, const Tensor& d_v,
+                                 const Tensor& d_g) override {
+    open([&] { cpu_->scaled_direction_backward(v, g, d_out, d_v, d_g); });
+  }
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
+    return cpu_->logits_rows(vocabulary);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {

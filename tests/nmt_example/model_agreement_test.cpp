@@ -27,9 +27,11 @@ TEST_P(ModelAgreement, LossAndGradientsAreTheReferences) {
               64 * fp32_roundoff * expected.negative_log_likelihood);
   const std::vector<Values> expected_gradients = reference.gradients();
   const std::vector<Values> gradients = model.gradients();
+  // Dividing by the deviation of few values makes roundings larger.
+  const double roundings = model_case().shape.unit == UnitType::layer_norm_lstm ? 512 : 64;
   for (std::size_t i = 0; i < gradients.size(); ++i)
     EXPECT_TRUE(close(gradients[i], expected_gradients[i],
-                      64 * fp32_roundoff * std::max(expected_gradients[i].largest(), 0.1)))
+                      roundings * fp32_roundoff * std::max(expected_gradients[i].largest(), 0.1)))
         << model.name(i);
 }
 

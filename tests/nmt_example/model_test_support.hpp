@@ -65,12 +65,19 @@ inline ModelShape shape_of(std::int64_t units, bool bidirectional, int encoder_l
   ModelShape shape;
   shape.source_vocabulary = 11;
   shape.target_vocabulary = 9;
-  shape.units = units;
-  shape.bidirectional = bidirectional;
+  shape.source_embedding = shape.target_embedding = shape.units = shape.attention_units = units;
+  shape.encoder = bidirectional ? EncoderType::bi : EncoderType::uni;
   shape.encoder_layers = encoder_layers;
   shape.decoder_layers = decoder_layers;
   shape.attention = attention;
   return shape;
+}
+
+inline ModelCase gnmt_case(const std::string& name, int layers, AttentionKind attention, bool v2) {
+  ModelCase c{name, shape_of(4, false, layers, layers, attention), 0.2, 0.1};
+  c.shape.encoder = EncoderType::gnmt;
+  c.shape.architecture = v2 ? AttentionArchitecture::gnmt_v2 : AttentionArchitecture::gnmt;
+  return c;
 }
 
 inline std::vector<ModelCase> model_cases() {
@@ -93,7 +100,7 @@ inline std::vector<ModelCase> model_cases() {
   shared.shape.target_vocabulary = shared.shape.source_vocabulary;
   cases.push_back(shared);
   shared.name = "SharedVocabularyBi2ScaledLuong";
-  shared.shape.bidirectional = true;
+  shared.shape.encoder = EncoderType::bi;
   shared.shape.attention = scaled_luong;
   cases.push_back(shared);
   ModelCase state{"NoStatePassedBi2Luong", shape_of(5, true, 2, 2, luong), 0.2};
@@ -103,6 +110,73 @@ inline std::vector<ModelCase> model_cases() {
   ModelCase output{"CellOutputBi2ScaledLuong", shape_of(5, true, 2, 2, scaled_luong), 0.2};
   output.shape.output_attention = false;
   cases.push_back(output);
+  for (const UnitType unit : {UnitType::gru, UnitType::layer_norm_lstm, UnitType::nas}) {
+    const std::string name(to_string(unit));
+    ModelCase bi{"Bi2ScaledLuong_" + name, shape_of(5, true, 2, 2, scaled_luong), 0.2};
+    ModelCase plain{"Uni2_" + name, shape_of(4, false, 2, 2, none), 0.3, 0.1};
+    ModelCase gnmt =
+        gnmt_case("GnmtNormedBahdanau_" + name, unit == UnitType::nas ? 2 : 3, normed_bahdanau, true);
+    for (ModelCase* c : {&bi, &plain, &gnmt}) {
+      c->shape.unit = unit;
+      cases.push_back(*c);
+    }
+  }
+  cases.push_back({"Bi2Bahdanau", shape_of(5, true, 2, 2, bahdanau), 0.2});
+  cases.push_back({"Uni2NormedBahdanau", shape_of(6, false, 2, 2, normed_bahdanau), 0.3, 0.1});
+  cases.push_back(gnmt_case("Gnmt2Luong", 2, luong, false));
+  cases.push_back(gnmt_case("Gnmt4ScaledLuong", 4, scaled_luong, false));
+  cases.push_back(gnmt_case("Gnmt4BahdanauV2", 4, bahdanau, true));
+  cases.push_back(gnmt_case("Gnmt1LuongV2OfUni", 1, luong, true));
+  cases.back().shape.encoder = EncoderType::uni;
+  cases.push_back(gnmt_case("GnmtOfBi", 2, normed_bahdanau, false));
+  cases.back().shape.encoder = EncoderType::bi;
+  cases.push_back(gnmt_case("GnmtEncoderAlone", 3, none, false));
+  cases.push_back(gnmt_case("GnmtEncoderStandard", 3, luong, false));
+  cases.back().shape.architecture = AttentionArchitecture::standard;
+  cases.push_back(gnmt_case("Gnmt3Decoder4LuongV2", 3, luong, true));
+  cases.back().shape.decoder_layers = 4;
+  cases.back().shape.pass_hidden_state = false;
+  for (const ModelCase& c : {ModelCase{"ResidualUni3", shape_of(5, false, 3, 3, none), 0.3},
+                             ModelCase{"ResidualUni4", shape_of(5, false, 4, 4, none)},
+                             ModelCase{"ResidualBi6Luong", shape_of(4, true, 6, 6, luong), 0.2},
+                             ModelCase{"ResidualBi4Decoder3Luong", shape_of(4, true, 4, 3, luong), 0.2},
+                             gnmt_case("ResidualGnmt4Luong", 4, luong, false),
+                             gnmt_case("ResidualGnmt4BahdanauV2", 4, bahdanau, true)}) {
+    cases.push_back(c);
+    cases.back().shape.residual = true;
+  }
+  ModelCase tied{"TiedUni2Luong", shape_of(5, false, 2, 2, luong), 0.2, 0.1};
+  tied.shape.tie_output = true;
+  cases.push_back(tied);
+  tied.name = "TiedSharedBi2";
+  tied.shape = shared.shape;
+  tied.shape.attention = none;
+  tied.shape.tie_output = true;
+  cases.push_back(tied);
+  cases.push_back(gnmt_case("NvidiaGnmt4", 4, normed_bahdanau, true));
+  cases.back().shape.residual = cases.back().shape.output_bias = true;
+  cases.back().shape.feed_context = cases.back().shape.pass_hidden_state = false;
+  cases.push_back(gnmt_case("UnfedGnmt2Luong", 2, luong, false));
+  cases.back().shape.encoder = EncoderType::uni;
+  cases.back().shape.feed_context = false;
+  cases.push_back(gnmt_case("UnfedGnmt3Luong", 3, luong, false));
+  cases.back().shape.feed_context = false;
+  for (const UnitType unit : {UnitType::lstm, UnitType::gru}) {
+    ModelCase language{"LanguageModel_" + std::string(to_string(unit)), shape_of(5, false, 2, 2, none), 0.2};
+    language.shape.language_model = true;
+    language.shape.unit = unit;
+    language.shape.residual = unit == UnitType::gru;
+    cases.push_back(language);
+  }
+  ModelCase sizes{"FourSizesUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
+  sizes.shape.source_embedding = 3;
+  sizes.shape.target_embedding = 6;
+  sizes.shape.attention_units = 7;
+  cases.push_back(sizes);
+  sizes.name = "TwoSizesUni2";
+  sizes.shape = shape_of(5, false, 2, 2, none);
+  sizes.shape.source_embedding = 6;
+  cases.push_back(sizes);
   return cases;
 }
 
@@ -121,7 +195,9 @@ class TestModel {
     Random random(31);
     for (std::size_t i = 0; i < model_.parameters().count(); ++i) {
       const Tensor value = model_.parameters().value(i);
-      const double offset = name(i) == "attention/scale" ? 1.5 : 0.0;
+      const double offset = name(i) == "attention/scale" || name(i) == "attention/g" ? 1.5
+                            : name(i).ends_with("/gain")                             ? 1.0
+                                                                                     : 0.0;
       memory_.write(value, random.values(value.rows, value.cols, offset - weight, offset + weight));
     }
   }

@@ -69,27 +69,12 @@ class TemporaryFile {
 
 // Command lines copied from tensorflow/nmt's documentation would not work.
 TEST(Options, TensorflowNmtCommandLine) {
-  const Options o = parse({"--attention=scaled_luong",
-                           "--src=vi",
-                           "--tgt=en",
-                           "--vocab_prefix=/tmp/vocab",
-                           "--train_prefix=/tmp/train",
-                           "--dev_prefix",
-                           "/tmp/tst2012",
-                           "--test_prefix=/tmp/tst2013",
-                           "--out_dir",
-                           "/tmp/model",
-                           "--num_train_steps=12000",
-                           "--steps_per_stats=100",
-                           "--num_layers",
-                           "2",
-                           "--num_units=128",
-                           "--dropout=0.2",
-                           "--metrics=bleu",
-                           "--unit_type=lstm",
-                           "--residual=false",
-                           "--num_gpus=1"})
-                        .options;
+  const Options o =
+      parse({"--attention=scaled_luong", "--src=vi", "--tgt=en", "--vocab_prefix=/tmp/vocab",
+             "--train_prefix=/tmp/train", "--dev_prefix", "/tmp/tst2012", "--test_prefix=/tmp/tst2013",
+             "--out_dir", "/tmp/model", "--num_train_steps=12000", "--steps_per_stats=100", "--num_layers",
+             "2", "--num_units=128", "--dropout=0.2", "--metrics=bleu", "--num_gpus=1"})
+          .options;
   EXPECT_EQ(o.attention, "scaled_luong");
   EXPECT_EQ(o.dev_prefix, "/tmp/tst2012");
   EXPECT_EQ(o.out_dir, "/tmp/model");
@@ -155,8 +140,12 @@ TEST(Options, ValuesOutOfRange) {
 }
 
 TEST(Options, ChoicesAreListed) {
-  expect_parts(invalid({"--encoder_type=gnmt"}), {"--encoder_type=gnmt", "uni | bi"});
-  expect_parts(invalid({"--attention=bahdanau"}), {"\"\" | luong | scaled_luong"});
+  expect_parts(invalid({"--encoder_type=gnmt", "--num_layers=1"}), {"--num_layers=1", "at least 2"});
+  expect_parts(invalid({"--encoder_type=tri"}), {"--encoder_type=tri", "uni | bi | gnmt"});
+  expect_parts(invalid({"--attention_architecture=gnmt"}), {"--attention_architecture=gnmt", "--attention"});
+  expect_parts(invalid({"--language_model", "--attention=luong"}), {"--language_model", "--attention=luong"});
+  expect_parts(invalid({"--unit_type=rnn"}), {"--unit_type=rnn", "lstm | gru | layer_norm_lstm | nas"});
+  expect_parts(invalid({"--attention=dot"}), {"\"\" | luong | scaled_luong | bahdanau | normed_bahdanau"});
   expect_parts(invalid({"--optimizer=rmsprop"}), {"sgd | adam"});
   expect_parts(invalid({"--decay_scheme=luong"}), {"luong5 | luong10 | luong234 | cosine"});
   expect_parts(invalid({"--lr_schedule_unit=epochs"}), {"updates | samples"});
@@ -205,13 +194,12 @@ TEST(Options, MissingDataIsNamed) {
 
 // A tensorflow/nmt command would silently train another model than it names.
 TEST(Options, TensorflowNmtFlagsThatAreNotSupported) {
-  expect_parts(unsupported({"--unit_type=gru"}), {"--unit_type=gru", "lstm"});
-  expect_parts(unsupported({"--residual"}), {"--residual=true", "without residual"});
+  expect_parts(unsupported({"--source_reverse"}), {"--source_reverse=true", "--encoder_type=bi"});
   expect_parts(unsupported({"--num_workers=4"}), {"--num_workers=4", "mpirun -np N"});
   expect_parts(unsupported({"--jobid=1"}), {"--jobid=1", "mpirun -np N"});
   expect_parts(unsupported({"--num_embeddings_partitions=2"}), {"--sparse_embeddings", "leave the flag out"});
   expect_parts(unsupported({"--num_gpus=2"}), {"--num_gpus=2", "mpirun -np N", "--device=cuda"});
-  EXPECT_NO_THROW(described({"--time_major", "--unit_type=lstm", "--residual=False", "--scope="}));
+  EXPECT_NO_THROW(described({"--time_major", "--source_reverse=False", "--scope="}));
 }
 
 // A command would be refused for a flag without any influence, or a person would believe that it has some.
@@ -248,7 +236,7 @@ TEST(Options, NoNameIsInBothTables) {
 
 TEST(Options, PrecedenceIsDefaultsPresetFileFlags) {
   const TemporaryFile file(
-      R"({"num_units": 64, "learning_rate": 0.5, "share_vocab": false, "unit_type": "lstm"})");
+      R"({"num_units": 64, "learning_rate": 0.5, "share_vocab": false, "source_reverse": false})");
   const std::string flag = file.flag();
   const nmt::ParsedOptions parsed =
       parse({"--learning_rate=0.25", flag.c_str(), "--preset=multi30k", "--describe"});
@@ -273,12 +261,12 @@ TEST(Options, BadHparamsFiles) {
   const TemporaryFile array("[1]");
   const TemporaryFile unknown(R"({"num_unit": 3})");
   const TemporaryFile type(R"({"num_units": "64"})");
-  const TemporaryFile unavailable(R"({"unit_type": "gru"})");
+  const TemporaryFile unavailable(R"({"source_reverse": true})");
   expect_parts(failure({torn.flag().c_str()}), {"not JSON"});
   expect_parts(failure({array.flag().c_str()}), {"JSON object", "array"});
   expect_parts(invalid({unknown.flag().c_str()}), {"\"num_unit\"", "\"num_units\""});
   expect_parts(invalid({type.flag().c_str()}), {"\"num_units\"", "\"64\"", "32"});
-  expect_parts(unsupported({unavailable.flag().c_str()}), {"--unit_type=gru"});
+  expect_parts(unsupported({unavailable.flag().c_str()}), {"--source_reverse=true"});
   expect_parts(failure({"--hparams_path=/nonexistent/file"}), {"/nonexistent/file", "No such file"});
 }
 
@@ -296,20 +284,29 @@ TEST(Options, StandardHparamsLoad) {
   EXPECT_EQ(iwslt.infer_mode, "beam_search");
   EXPECT_EQ(load("wmt16", {"--attention=scaled_luong"}).num_train_steps, 340000);
   for (const char* name : {"wmt16_gnmt_4_layer", "wmt16_gnmt_8_layer"}) {
-    const Options gnmt = load(name, {"--attention=scaled_luong", "--attention_architecture=standard",
-                                     "--encoder_type=bi", "--residual=false"});
+    const Options gnmt = load(name, {});
+    EXPECT_EQ(gnmt.attention_architecture, "gnmt_v2");
+    EXPECT_EQ(gnmt.encoder_type, "gnmt");
+    EXPECT_TRUE(gnmt.residual);
     EXPECT_EQ(gnmt.num_encoder_layers, name[11] - '0');
     EXPECT_EQ(gnmt.length_penalty_weight, 1.0);
   }
 }
 
-TEST(Options, PresetIwslt15IsTensorflowNmtsFile) {
-  Options preset = described({"--preset=iwslt15"});
-  Options file = described({"--hparams_path=" DDL_GOLDEN_DIR "/hparams/iwslt15.json"});
-  file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
-  for (const nmt::Flag& flag : nmt::all_flags()) {
-    if (flag.name == "preset" || flag.name == "hparams_path") continue;
-    EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
+TEST(Options, PresetsAreTensorflowNmtsFiles) {
+  for (const auto& [name, file_name] : {std::pair("iwslt15", "iwslt15"), std::pair("wmt16", "wmt16"),
+                                        std::pair("gnmt8", "wmt16_gnmt_8_layer")}) {
+    SCOPED_TRACE(name);
+    const std::string preset_flag = fmt::format("--preset={}", name);
+    const std::string file_flag = fmt::format("--hparams_path={}/hparams/{}.json", DDL_GOLDEN_DIR, file_name);
+    const Options preset = described({preset_flag.c_str(), "--vocab_prefix=v"});
+    Options file = described({file_flag.c_str(), "--vocab_prefix=v"});
+    file.num_layers = file.num_encoder_layers;
+    file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
+    for (const nmt::Flag& flag : nmt::all_flags()) {
+      if (flag.name == "preset" || flag.name == "hparams_path") continue;
+      EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
+    }
   }
 }
 
@@ -331,6 +328,7 @@ TEST(Options, EveryPresetIsValid) {
     Options options;
     ASSERT_NO_THROW(nmt::apply_preset(preset.name, options)) << preset.name;
     options.describe = true;
+    if (options.subword_option == "bpe") options.vocab_prefix = "vocab.bpe.32000";
     EXPECT_NO_THROW(nmt::validate(options)) << preset.name;
   }
   EXPECT_NO_THROW(parse({"--preset=quickstart"}));
@@ -371,7 +369,7 @@ Options some_saved_options() {
   saved.num_units = 77;
   saved.optimizer = "adam";
   saved.learning_rate = 0.002;
-  saved.train_prefix = "t";
+  saved.train_prefix = std::string("t");  // GCC 12 warns of a plain assignment
   saved.src = "en";
   saved.out_dir = "elsewhere";
   saved.threads = 16;

@@ -228,10 +228,12 @@ INSTANTIATE_TEST_SUITE_P(Paths, ReferenceLstmGradient,
                                   (test.param.in_place ? "InPlace" : "OutOfPlace");
                          });
 
-class ReferenceAttentionGradient : public ReferenceGradient, public testing::WithParamInterface<bool> {};
+enum class Score { luong, scaled, additive };
+
+class ReferenceAttentionGradient : public ReferenceGradient, public testing::WithParamInterface<Score> {};
 
 TEST_P(ReferenceAttentionGradient, MatchesFiniteDifferences) {
-  const bool scaled = GetParam();
+  const bool scaled = GetParam() == Score::scaled, additive = GetParam() == Score::additive;
   const std::int64_t sentences = 3, source_steps = 4, target_steps = 2, units = 3, depth = 5;
   const std::int64_t rows = target_steps * sentences;
   const AttentionShape shape{sentences, source_steps, 1};
@@ -239,12 +241,14 @@ TEST_P(ReferenceAttentionGradient, MatchesFiniteDifferences) {
   const Tensor keys = memory_.tensor(random_.values(source_steps * sentences, units));
   const Tensor memory = memory_.tensor(random_.values(source_steps * sentences, depth));
   const Indices lengths = memory_.indices({4, 1, 3});
-  const Tensor scale = scaled ? memory_.tensor(Values(1, 1, 1.3)) : Tensor{};
+  AttentionScore score, d_score;
+  if (scaled) score.scale = memory_.tensor(Values(1, 1, 1.3));
+  if (additive) score.v = memory_.tensor(random_.values(1, units));
   const Tensor weights = memory_.tensor(rows, source_steps);
   const Tensor context = memory_.tensor(rows, depth);
   const Values w = random_.values(rows, depth);
   const auto loss = [&] {
-    memory_->attention_forward(shape, query, keys, memory, lengths, scale, weights, context);
+    memory_->attention_forward(shape, score, query, keys, memory, lengths, weights, context);
     return dot(w, memory_.read(context));
   };
 
@@ -255,27 +259,33 @@ TEST_P(ReferenceAttentionGradient, MatchesFiniteDifferences) {
   // One target step at a time, like a decoder with input feeding.
   for (std::int64_t t = 0; t < target_steps; ++t)
     memory_->attention_backward(
-        shape, keys, memory, lengths, scale, weights.row_range(t * sentences, sentences),
-        d_context.row_range(t * sentences, sentences), d_scores.row_range(t * sentences, sentences),
-        d_query.row_range(t * sentences, sentences));
+        shape, score, query.row_range(t * sentences, sentences), keys, memory, lengths,
+        weights.row_range(t * sentences, sentences), d_context.row_range(t * sentences, sentences),
+        d_scores.row_range(t * sentences, sentences), d_query.row_range(t * sentences, sentences));
   const Tensor d_keys = memory_.tensor(keys.rows, units);
   const Tensor d_memory = memory_.tensor(memory.rows, depth);
-  const Tensor d_scale = scaled ? memory_.tensor(Values(1, 1, 0)) : Tensor{};
-  memory_->attention_memory_backward(shape, query, keys, lengths, scale, weights, d_scores, d_context, d_keys,
-                                     d_memory, d_scale);
+  if (scaled) d_score.scale = memory_.tensor(Values(1, 1, 0));
+  if (additive) d_score.v = memory_.tensor(Values(1, units, 0));
+  memory_->attention_memory_backward(shape, score, query, keys, lengths, weights, d_scores, d_context, d_keys,
+                                     d_memory, d_score);
   expect_gradient("query", query, memory_.read(d_query), loss);
   expect_gradient("keys", keys, memory_.read(d_keys), loss);
   expect_gradient("memory", memory, memory_.read(d_memory), loss);
-  if (!scaled) return;
-  expect_gradient("scale", scale, memory_.read(d_scale), loss);
-  const double once = memory_.read(d_scale)(0, 0);
-  memory_->attention_memory_backward(shape, query, keys, lengths, scale, weights, d_scores, d_context, d_keys,
-                                     d_memory, d_scale);
-  EXPECT_NEAR(memory_.read(d_scale)(0, 0), 2 * once, 1e-12) << "the scale's gradient is added up";
+  if (GetParam() == Score::luong) return;
+  const Tensor parameter = scaled ? score.scale : score.v, gradient = scaled ? d_score.scale : d_score.v;
+  const Values once = memory_.read(gradient);
+  expect_gradient("score", parameter, once, loss);
+  memory_->attention_memory_backward(shape, score, query, keys, lengths, weights, d_scores, d_context, d_keys,
+                                     d_memory, d_score);
+  EXPECT_TRUE(close(memory_.read(gradient), once.times(2), 1e-12)) << "the score's gradient is added up";
 }
 
-INSTANTIATE_TEST_SUITE_P(Scores, ReferenceAttentionGradient, testing::Bool(),
-                         [](const auto& test) { return test.param ? "ScaledLuong" : "Luong"; });
+INSTANTIATE_TEST_SUITE_P(Scores, ReferenceAttentionGradient,
+                         testing::Values(Score::luong, Score::scaled, Score::additive), [](const auto& test) {
+                           return test.param == Score::luong    ? "Luong"
+                                  : test.param == Score::scaled ? "ScaledLuong"
+                                                                : "Additive";
+                         });
 
 TEST_F(ReferenceGradient, AttentionOfABeamIsThatOfItsSentence) {
   const std::int64_t sentences = 2, width = 3, source_steps = 3, units = 2, depth = 2;
@@ -285,8 +295,8 @@ TEST_F(ReferenceGradient, AttentionOfABeamIsThatOfItsSentence) {
   const Values m = random_.values(source_steps * sentences, depth);
   const Tensor weights = memory_.tensor(sentences * width, source_steps);
   const Tensor context = memory_.tensor(sentences * width, depth);
-  memory_->attention_forward({sentences, source_steps, width}, memory_.tensor(q), memory_.tensor(k),
-                             memory_.tensor(m), memory_.indices(lengths), Tensor{}, weights, context);
+  memory_->attention_forward({sentences, source_steps, width}, {}, memory_.tensor(q), memory_.tensor(k),
+                             memory_.tensor(m), memory_.indices(lengths), weights, context);
   Values expected_weights(sentences * width, source_steps), expected_context(sentences * width, depth);
   for (std::int64_t r = 0; r < sentences * width; ++r) {
     const std::int64_t sentence = r / width;
@@ -305,6 +315,23 @@ TEST_F(ReferenceGradient, AttentionOfABeamIsThatOfItsSentence) {
   }
   EXPECT_TRUE(close(memory_.read(weights), expected_weights, 1e-14));
   EXPECT_TRUE(close(memory_.read(context), expected_context, 1e-14));
+}
+
+TEST_F(ReferenceGradient, ScaledDirection) {
+  const Tensor v = memory_.tensor(random_.values(1, 4));
+  const Tensor g = memory_.tensor(Values(1, 1, 0.7));
+  const Tensor out = memory_.tensor(1, 4);
+  const Values w = random_.values(1, 4);
+  const auto loss = [&] {
+    memory_->scaled_direction(v, g, out);
+    return dot(w, memory_.read(out));
+  };
+  loss();
+  EXPECT_NEAR(dot(memory_.read(out), memory_.read(out)), 0.49, 1e-14);
+  const Tensor d_v = memory_.tensor(Values(1, 4)), d_g = memory_.tensor(Values(1, 1));
+  memory_->scaled_direction_backward(v, g, memory_.tensor(w), d_v, d_g);
+  expect_gradient("v", v, memory_.read(d_v), loss);
+  expect_gradient("g", g, memory_.read(d_g), loss);
 }
 
 class ReferenceCrossEntropyGradient : public ReferenceGradient, public testing::WithParamInterface<double> {};

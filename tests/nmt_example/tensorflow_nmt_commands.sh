@@ -53,9 +53,8 @@ printf 'der@@\nei@@\nn\nhau@@\ns\n0\n1\n2\n3\n4\n5\n' >wmt16/vocab.bpe.32000.de
 printf 'the@@\na\nho@@\nuse\n0\n1\n2\n3\n4\n5\n' >wmt16/vocab.bpe.32000.en
 head -3 nmt_data/tst2013.vi >my_infer_file.vi
 
-# What makes a run short, and takes the place of models that are not available.
+# What makes a run short.
 short=(--num_train_steps=6 --num_units=16 --batch_size=8 --threads=1)
-no_gnmt=(--attention=scaled_luong --attention_architecture=standard --encoder_type=bi --residual=false)
 
 # tensorflow/nmt's README.
 iwslt=(--src=vi --tgt=en --vocab_prefix=nmt_data/vocab --train_prefix=nmt_data/train --dev_prefix=nmt_data/tst2012
@@ -73,11 +72,11 @@ wmt=(--src=de --tgt=en --vocab_prefix=wmt16/vocab.bpe.32000)
 wmt_data=(--train_prefix=wmt16/train.tok.clean.bpe.32000 --dev_prefix=wmt16/newstest2013.tok.bpe.32000
   --test_prefix=wmt16/newstest2015.tok.bpe.32000)
 runs "GNMT" "test BLEU = " "${wmt[@]}" --hparams_path="$hparams/wmt16_gnmt_4_layer.json" --out_dir=deen_gnmt \
-  "${wmt_data[@]}" "${short[@]}" "${no_gnmt[@]}"
+  "${wmt_data[@]}" "${short[@]}"
 runs "GNMT's inference" "BLEU = " "${wmt[@]}" --ckpt=deen_gnmt/best_bleu \
   --hparams_path="$hparams/wmt16_gnmt_4_layer.json" --out_dir=deen_gnmt \
   --inference_input_file=wmt16/newstest2014.tok.bpe.32000.de --inference_output_file=deen_gnmt/output_infer \
-  --inference_ref_file=wmt16/newstest2014.tok.bpe.32000.en --num_units=16 "${no_gnmt[@]}"
+  --inference_ref_file=wmt16/newstest2014.tok.bpe.32000.en --num_units=16
 has "GNMT's inference" deen_gnmt/output_infer 40
 runs "IWSLT's standard settings" "test BLEU = " "${iwslt[@]:0:6}" --hparams_path="$hparams/iwslt15.json" \
   --out_dir=iwslt15 "${short[@]}"
@@ -88,6 +87,25 @@ runs "the article's" "test BLEU = |computes on the CPU|change nothing here: --ti
   --learning_rate=1.0 --decay_scheme=luong10 --num_train_steps=340000 --batch_size=128 --subword_option=bpe \
   --metrics=bleu --num_gpus=1 --time_major=false --num_intra_threads=4 "${short[@]}"
 grep -Eq "(ref|nmt): .*@@" log && fail "the article's: pieces that are not joined" log
+
+# Given vectors, of another size than the cells.
+tail -n +4 nmt_data/vocab.en | sed 's/$/ 0.1 -0.2 0.3 0.4 0.5/' >nmt_data/vectors.en
+sed -i '1i 6 5' nmt_data/vectors.en
+runs "given vectors" " 9 x 5 " "${iwslt[@]}" --out_dir=vectors \
+  --embed_prefix=nmt_data/vectors "${short[@]}"
+runs "going on with given vectors" "going on from step 6" --out_dir=vectors --num_train_steps=8
+runs "translating with given vectors" "" --out_dir=vectors --inference_input_file=my_infer_file.vi \
+  --inference_output_file=kept --beam_width=3
+has "translating with given vectors" kept 3
+
+# A language model, of the target's files alone.
+lm=(--tgt=en --vocab_prefix=nmt_data/vocab --train_prefix=nmt_data/train --dev_prefix=nmt_data/tst2012
+  --test_prefix=nmt_data/tst2013)
+runs "a language model" "dev ppl |test ppl " --preset=word_lm "${lm[@]}" --out_dir=lm "${short[@]}"
+for how in --beam_width=0 --beam_width=3 --sampling_temperature=1; do
+  runs "its sentences, $how" "" --out_dir=lm --inference_input_file=my_infer_file.vi --inference_output_file=kept $how
+  has "its sentences, $how" kept 3
+done
 
 # Metrics and checkpoints.
 runs "several metrics" "test BLEU = |test ROUGE-L = |test accuracy = |test word accuracy = |test chrF = |average of 2" \

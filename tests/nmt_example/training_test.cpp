@@ -242,6 +242,96 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   }
 }
 
+struct TrainedModel {
+  const char* name;
+  void (*change)(Options& options);
+};
+
+/// Every unit, encoder, attention and architecture at least once.
+class TrainingOfModel : public Training, public testing::WithParamInterface<TrainedModel> {};
+
+// A model would train to something else on several ranks, or after a resume, or could not translate.
+TEST_P(TrainingOfModel, IsTheSameOnSeveralRanksAndAfterAResume) {
+  ParsedOptions parsed = options();
+  parsed.options.attention = "";
+  parsed.options.share_vocab = false;
+  parsed.options.num_units = 12;
+  parsed.options.steps_per_eval = 6;
+  parsed.options.num_keep_ckpts = 0;
+  GetParam().change(parsed.options);
+  const auto one = log_of(1, parsed, 12);
+  EXPECT_LT(one.back().loss, one.front().loss);
+  parsed.options.out_dir = path("whole").string();
+  const auto two = log_of(2, parsed, 12);
+  expect_same_losses(two, one);
+
+  fs::create_directory(path("resumed"));
+  fs::copy(path("whole") / "step-0000000006", path("resumed") / "step-0000000006",
+           fs::copy_options::recursive);
+  parsed.options.out_dir = path("resumed").string();
+  parsed.options.beam_width = 3;
+  parsed.options.infer_mode = "beam_search";
+  parsed.options.batch_size = 6;
+  const std::string output = run(2, parsed);
+  EXPECT_NE(output.find(parsed.options.language_model ? "dev ppl" : "dev BLEU"), std::string::npos) << output;
+  expect_same_tensors(path("resumed") / "step-0000000012", path("whole") / "step-0000000012");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
+                         testing::Values(TrainedModel{"Gru",
+                                                      [](Options& o) {
+                                                        o.unit_type = "gru";
+                                                        o.attention = "luong";
+                                                      }},
+                                         TrainedModel{"LayerNormLstm",
+                                                      [](Options& o) {
+                                                        o.unit_type = "layer_norm_lstm";
+                                                        o.attention = "bahdanau";
+                                                      }},
+                                         TrainedModel{"NasUnequalDepths",
+                                                      [](Options& o) {
+                                                        o.unit_type = "nas";
+                                                        o.attention = "normed_bahdanau";
+                                                        o.num_decoder_layers = 3;
+                                                        o.pass_hidden_state = false;
+                                                      }},
+                                         TrainedModel{"Gnmt",
+                                                      [](Options& o) {
+                                                        o.encoder_type = "gnmt";
+                                                        o.num_layers = 3;
+                                                        o.residual = true;
+                                                        o.attention = "normed_bahdanau";
+                                                        o.attention_architecture = "gnmt";
+                                                      }},
+                                         TrainedModel{"GnmtV2OfGrus",
+                                                      [](Options& o) {
+                                                        o.unit_type = "gru";
+                                                        o.encoder_type = "gnmt";
+                                                        o.num_layers = 3;
+                                                        o.attention = "scaled_luong";
+                                                        o.attention_architecture = "gnmt_v2";
+                                                      }},
+                                         TrainedModel{"TiedAndSharedResidual",
+                                                      [](Options& o) {
+                                                        o.encoder_type = "uni";
+                                                        o.num_layers = 3;
+                                                        o.residual = true;
+                                                        o.share_vocab = true;
+                                                        o.tie_output = true;
+                                                        o.micro_batch_size = 4;
+                                                      }},
+                                         TrainedModel{"LanguageModel",
+                                                      [](Options& o) {
+                                                        o.language_model = true;
+                                                        o.num_decoder_layers = 3;
+                                                      }},
+                                         TrainedModel{"Tied",
+                                                      [](Options& o) {
+                                                        o.attention = "luong";
+                                                        o.tie_output = true;
+                                                      }}),
+                         [](const auto& test) { return test.param.name; });
+
 // A run that goes on would do so with this program's defaults, and on another text.
 TEST_F(Training, ResumedRunTakesWhatWasSaved) {
   ParsedOptions parsed = options();
@@ -389,6 +479,55 @@ TEST_F(Training, AveragesAreTheMeansOfCheckpoints) {
     const std::vector<float> mean = model_of(path("out") / directory / "step-0000000012", layout);
     for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(mean[i], sums[i] / 3, 1e-6) << i;
   }
+}
+
+// Given vectors would be trained, or forgotten by a checkpoint, or differ between ranks.
+TEST_F(Training, GivenVectorsStayAndSpecialWordsAreTrained) {
+  ParsedOptions parsed = options();
+  Options& o = parsed.options;
+  const std::vector<std::string> words = {"a", "b", "c", "d", "e"};
+  std::vector<std::string> sentences, vectors = {"10 3"};
+  for (std::size_t i = 0; i < 60; ++i) sentences.push_back(words[i % 5] + " " + words[i % 3] + " unknown");
+  for (std::size_t w = 0; w < words.size(); ++w)
+    vectors.push_back(fmt::format("{} 0.5 -{} 0.25", words[w], w));
+  for (const char* side : {"en", "de"}) {
+    for (const char* text : {"train", "dev"}) write_lines(std::string(text) + "." + side, sentences);
+    write_lines(std::string("vocab.") + side, words);
+    write_lines(std::string("vectors.") + side, vectors);
+  }
+  o.vocab_prefix = path("vocab").string();
+  o.embed_prefix = path("vectors").string();
+  o.share_vocab = false;
+  o.num_train_steps = 6;
+  const auto one = log_of(1, parsed, 12);
+  o.out_dir = path("out").string();
+  expect_same_losses(log_of(3, parsed, 12), one);
+
+  const fs::path saved = path("out") / "step-0000000006";
+  const Options kept =
+      options_from_json(RunState::from_json(ddl::test::contents(saved / "state.json")).options_json);
+  const ParameterLayout layout = parameter_layout(model_shape(kept, 8, 8));
+  const std::vector<float> model = model_of(saved, layout);
+  for (const char* name : {"embedding/encoder", "embedding/decoder"}) {
+    const ParameterSpec& table = layout.parameters[layout.index_of(name)];
+    ASSERT_EQ(table.cols, 3);
+    const auto at = [&](std::int64_t id, std::int64_t c) {
+      return model[static_cast<std::size_t>(table.offset + id * 3 + c)];
+    };
+    for (std::int64_t id = 3; id < 8; ++id) {
+      EXPECT_EQ(at(id, 0), 0.5f);
+      EXPECT_EQ(at(id, 1), static_cast<float>(3 - id));
+    }
+    EXPECT_GT(std::abs(at(0, 0)) + std::abs(at(0, 1)), 1e-3) << name << ": the unknown word is not trained";
+  }
+
+  o.src_embed_size = 3;
+  o.out_dir.clear();
+  EXPECT_NE(error_of_run(2, parsed, ddl::ErrorCode::invalid_argument).find("--embed_prefix"),
+            std::string::npos);
+  o.src_embed_size = 0;
+  o.embed_prefix = path("nothing").string();
+  EXPECT_NE(error_of_run(2, parsed, ddl::ErrorCode::io).find("nothing.de"), std::string::npos);
 }
 
 // --max_train would train on other sentences than the first ones.

@@ -24,13 +24,31 @@ __device__ void dot_with_source(const float* query, const View& source, Index se
   }
 }
 
-__global__ void attention_weights_kernel(AttentionShape shape, View query, View keys,
+/// scores[s] = v . tanh(query + source[s * sentences + sentence]), likewise.
+__device__ void additive_scores(const float* query, const View& source, Index sentences, Index sentence,
+                                Index length, const float* v, float* scores) {
+  const unsigned lane = threadIdx.x % 32;
+  for (Index s = threadIdx.x / 32; s < length; s += blockDim.x / 32) {
+    const float* const row = source.row(s * sentences + sentence);
+    float sum = 0;
+    for (Index u = lane; u < source.cols; u += 32) sum += v[u] * tanhf(query[u] + row[u]);
+    sum = reduce_warp(sum, Add{});
+    if (lane == 0) scores[s] = sum;
+  }
+}
+
+__global__ void attention_weights_kernel(AttentionShape shape, const float* v, View query, View keys,
                                          const std::int32_t* lengths, const float* scale, View weights) {
   const Index r = blockIdx.x;
   const Index sentence = sentence_of(shape, r);
   const Index length = lengths[sentence];
   float* const w = weights.row(r);
-  dot_with_source(query.row(r), keys, shape.sentences, sentence, length, scale != nullptr ? *scale : 1.0f, w);
+  if (v != nullptr) {
+    additive_scores(query.row(r), keys, shape.sentences, sentence, length, v, w);
+  } else {
+    dot_with_source(query.row(r), keys, shape.sentences, sentence, length, scale != nullptr ? *scale : 1.0f,
+                    w);
+  }
   __syncthreads();
   float largest = -INFINITY;
   for (Index s = threadIdx.x; s < length; s += blockDim.x) largest = fmaxf(largest, w[s]);
@@ -74,6 +92,60 @@ __global__ void attention_score_gradients_kernel(AttentionShape shape, View memo
     d[s] = s < length ? w[s] * (d[s] - mean) : 0.0f;
 }
 
+__global__ void additive_backward_kernel(AttentionShape shape, const float* v, View query, View keys,
+                                         const std::int32_t* lengths, View d_scores, View d_query) {
+  const Index r = blockIdx.x;
+  const Index column = Index{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (column >= keys.cols) return;
+  const Index sentence = sentence_of(shape, r);
+  const float q = query(r, column);
+  float sum = 0;
+  for (Index s = 0; s < lengths[sentence]; ++s) {
+    const float t = tanhf(q + keys(s * shape.sentences + sentence, column));
+    sum += d_scores(r, s) * (1.0f - t * t);
+  }
+  d_query(r, column) = sum * v[column];
+}
+
+__global__ void additive_memory_backward_kernel(AttentionShape shape, const float* v, View query, View keys,
+                                                const std::int32_t* lengths, View d_scores, View d_keys,
+                                                View d_v) {
+  const Index position = blockIdx.x;
+  const Index column = Index{blockIdx.y} * blockDim.x + threadIdx.x;
+  if (column >= keys.cols) return;
+  const Index sentence = position % shape.sentences, s = position / shape.sentences;
+  const float key = keys(position, column);
+  float of_key = 0, of_v = 0;
+  for (Index r = sentence; s < lengths[sentence] && r < query.rows; r += shape.sentences) {
+    const float t = tanhf(query(r, column) + key);
+    of_key += d_scores(r, s) * (1.0f - t * t);
+    of_v += d_scores(r, s) * t;
+  }
+  d_keys(position, column) = of_key * v[column];
+  d_v(position, column) = of_v;
+}
+
+__global__ void scaled_direction_kernel(View v, const float* g, float* out) {
+  float squares = 0;
+  for (Index c = threadIdx.x; c < v.cols; c += blockDim.x) squares += v(0, c) * v(0, c);
+  const float factor = *g / sqrtf(block_sum(squares));
+  for (Index c = threadIdx.x; c < v.cols; c += blockDim.x) out[c] = factor * v(0, c);
+}
+
+__global__ void scaled_direction_backward_kernel(View v, const float* g, const float* d_out, float* d_v,
+                                                 float* d_g) {
+  float squares = 0, products = 0;
+  for (Index c = threadIdx.x; c < v.cols; c += blockDim.x) {
+    squares += v(0, c) * v(0, c);
+    products += v(0, c) * d_out[c];
+  }
+  const float length = sqrtf(block_sum(squares));
+  const float along = block_sum(products) / length;
+  if (threadIdx.x == 0) *d_g += along;
+  for (Index c = threadIdx.x; c < v.cols; c += blockDim.x)
+    d_v[c] += *g / length * (d_out[c] - along * v(0, c) / length);
+}
+
 __global__ void scale_rows_kernel(View keys, const float* scale, View d_keys, double* row_sums) {
   const Index r = blockIdx.x;
   const float factor = *scale;
@@ -96,12 +168,12 @@ __global__ void add_total_kernel(const double* values, Index count, float* to) {
 
 }  // namespace
 
-void attention_weights(cudaStream_t stream, const AttentionShape& shape, const Tensor& query,
-                       const Tensor& keys, const Indices& lengths, const Tensor& scale,
+void attention_weights(cudaStream_t stream, const AttentionShape& shape, const AttentionScore& score,
+                       const Tensor& query, const Tensor& keys, const Indices& lengths,
                        const Tensor& weights) {
   if (query.rows == 0) return;
   attention_weights_kernel<<<static_cast<unsigned>(query.rows), score_threads, 0, stream>>>(
-      shape, query, keys, lengths.data, scale.as<float>(), weights);
+      shape, score.v.as<float>(), query, keys, lengths.data, score.scale.as<float>(), weights);
 }
 
 void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tensor& weights,
@@ -111,6 +183,36 @@ void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tenso
   const dim3 grid(static_cast<unsigned>(out.rows), static_cast<unsigned>(tiles));
   attention_sum_kernel<<<grid, sum_threads, 0, stream>>>(shape, weights, source, lengths.data,
                                                          scale.as<float>(), out);
+}
+
+void additive_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v, const Tensor& query,
+                       const Tensor& keys, const Indices& lengths, const Tensor& d_scores,
+                       const Tensor& d_query) {
+  if (d_query.empty()) return;
+  const Index tiles = (keys.cols + sum_threads - 1) / sum_threads;
+  const dim3 grid(static_cast<unsigned>(d_query.rows), static_cast<unsigned>(tiles));
+  additive_backward_kernel<<<grid, sum_threads, 0, stream>>>(shape, v.as<float>(), query, keys, lengths.data,
+                                                             d_scores, d_query);
+}
+
+void additive_memory_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v,
+                              const Tensor& query, const Tensor& keys, const Indices& lengths,
+                              const Tensor& d_scores, const Tensor& d_keys, const Tensor& d_v) {
+  if (keys.empty()) return;
+  const Index tiles = (keys.cols + sum_threads - 1) / sum_threads;
+  const dim3 grid(static_cast<unsigned>(keys.rows), static_cast<unsigned>(tiles));
+  additive_memory_backward_kernel<<<grid, sum_threads, 0, stream>>>(shape, v.as<float>(), query, keys,
+                                                                    lengths.data, d_scores, d_keys, d_v);
+}
+
+void scaled_direction(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& out) {
+  scaled_direction_kernel<<<1, block_threads, 0, stream>>>(v, g.as<float>(), out.as<float>());
+}
+
+void scaled_direction_backward(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& d_out,
+                               const Tensor& d_v, const Tensor& d_g) {
+  scaled_direction_backward_kernel<<<1, block_threads, 0, stream>>>(v, g.as<float>(), d_out.as<float>(),
+                                                                    d_v.as<float>(), d_g.as<float>());
 }
 
 void attention_score_gradients(cudaStream_t stream, const AttentionShape& shape, const Tensor& memory,

@@ -114,6 +114,10 @@ class CudaBackend final : public Backend {
                                      c.as<float>(), leading(c)),
           "cublasSgemm");
   }
+  void add_row(const Tensor& row, const Tensor& to) override {
+    cuda::add_row(stream_.get(), row, to);
+    check_launch("add_row");
+  }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
     cuda::add_column_sums(stream_.get(), x, to);
     check_launch("add_column_sums");
@@ -148,36 +152,71 @@ class CudaBackend final : public Backend {
     check_launch("lstm_cell_backward");
   }
 
+  // Other cells ---------------------------------------------------------------------------------
+  void cell_rows(CellOperation operation, const CellRows& rows) override {
+    cuda::cell_rows(stream_.get(), operation, rows);
+    check_launch("cell_rows");
+  }
+
   // Attention -----------------------------------------------------------------------------------
-  void attention_forward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                         const Tensor& memory, const Indices& lengths, const Tensor& scale,
+  void attention_forward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                         const Tensor& keys, const Tensor& memory, const Indices& lengths,
                          const Tensor& weights, const Tensor& context) override {
-    cuda::attention_weights(stream_.get(), shape, query, keys, lengths, scale, weights);
+    cuda::attention_weights(stream_.get(), shape, score, query, keys, lengths, weights);
     cuda::attention_sum(stream_.get(), shape, weights, memory, lengths, {}, context);
     check_launch("attention_forward");
   }
-  void attention_backward(const AttentionShape& shape, const Tensor& keys, const Tensor& memory,
-                          const Indices& lengths, const Tensor& scale, const Tensor& weights,
-                          const Tensor& d_context, const Tensor& d_scores, const Tensor& d_query) override {
+  void attention_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
+                          const Tensor& keys, const Tensor& memory, const Indices& lengths,
+                          const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
+                          const Tensor& d_query) override {
     cuda::attention_score_gradients(stream_.get(), shape, memory, lengths, weights, d_context, d_scores);
-    cuda::attention_sum(stream_.get(), shape, d_scores, keys, lengths, scale, d_query);
+    if (score.v.data != nullptr) {
+      cuda::additive_backward(stream_.get(), shape, score.v, query, keys, lengths, d_scores, d_query);
+    } else {
+      cuda::attention_sum(stream_.get(), shape, d_scores, keys, lengths, score.scale, d_query);
+    }
     check_launch("attention_backward");
   }
-  void attention_memory_backward(const AttentionShape& shape, const Tensor& query, const Tensor& keys,
-                                 const Indices&, const Tensor& scale, const Tensor& weights,
-                                 const Tensor& d_scores, const Tensor& d_context, const Tensor& d_keys,
-                                 const Tensor& d_memory, const Tensor& d_scale) override {
+  void attention_memory_backward(const AttentionShape& shape, const AttentionScore& score,
+                                 const Tensor& query, const Tensor& keys, const Indices& lengths,
+                                 const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
+                                 const Tensor& d_keys, const Tensor& d_memory,
+                                 const AttentionScore& d_score) override {
     assert(shape.queries_per_sentence == 1);
     // Weights and d_scores are zero beyond the lengths, and so are the products.
-    multiply_by_sentence(shape.sentences, d_scores, query, d_keys);
     multiply_by_sentence(shape.sentences, weights, d_context, d_memory);
-    if (scale.data == nullptr) return;
-    cuda::attention_scale_backward(stream_.get(), keys, scale, d_keys, d_scale,
+    if (score.v.data != nullptr) {
+      const auto elements = static_cast<std::size_t>(keys.size());
+      double* const scratch = scratch_.doubles((elements + 1) / 2, stream_.get());
+      const Tensor d_v{scratch, keys.rows, keys.cols, keys.cols, ddl::DataType::f32};
+      cuda::additive_memory_backward(stream_.get(), shape, score.v, query, keys, lengths, d_scores, d_keys,
+                                     d_v);
+      cuda::add_column_sums(stream_.get(), d_v, d_score.v);
+      check_launch("attention_memory_backward");
+      return;
+    }
+    multiply_by_sentence(shape.sentences, d_scores, query, d_keys);
+    if (score.scale.data == nullptr) return;
+    cuda::attention_scale_backward(stream_.get(), keys, score.scale, d_keys, d_score.scale,
                                    scratch_.doubles(static_cast<std::size_t>(keys.rows), stream_.get()));
     check_launch("attention_memory_backward");
   }
+  void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
+    cuda::scaled_direction(stream_.get(), v, g, out);
+    check_launch("scaled_direction");
+  }
+  void scaled_direction_backward(const Tensor& v, const Tensor& g, const Tensor& d_out, const Tensor& d_v,
+                                 const Tensor& d_g) override {
+    cuda::scaled_direction_backward(stream_.get(), v, g, d_out, d_v, d_g);
+    check_launch("scaled_direction_backward");
+  }
 
   // Loss ----------------------------------------------------------------------------------------
+  /// 128 MiB of them.
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
+    return std::clamp<std::int64_t>((std::int64_t{1} << 25) / vocabulary, 256, 16384);
+  }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);

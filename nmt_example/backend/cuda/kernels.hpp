@@ -18,6 +18,7 @@ bool kernels_run_here();
 
 // row_kernels.cu
 void add(cudaStream_t stream, const Tensor& from, const Tensor& to);
+void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to);
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to);
@@ -32,11 +33,25 @@ void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<s
 void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& step);
 void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& step);
 
+// cell_kernels.cu
+void cell_rows(cudaStream_t stream, CellOperation operation, const CellRows& rows);
+
 // attention_kernels.cu
-/// weights[r] = softmax of scale * query[r] . keys over the sentence of row r.
-void attention_weights(cudaStream_t stream, const AttentionShape& shape, const Tensor& query,
-                       const Tensor& keys, const Indices& lengths, const Tensor& scale,
+/// weights[r] = softmax of the scores of query[r] and the keys over the sentence of row r.
+void attention_weights(cudaStream_t stream, const AttentionShape& shape, const AttentionScore& score,
+                       const Tensor& query, const Tensor& keys, const Indices& lengths,
                        const Tensor& weights);
+/// d_query of additive scores.
+void additive_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v, const Tensor& query,
+                       const Tensor& keys, const Indices& lengths, const Tensor& d_scores,
+                       const Tensor& d_query);
+/// d_keys of additive scores, and each key's part of d_v; both like keys.
+void additive_memory_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v,
+                              const Tensor& query, const Tensor& keys, const Indices& lengths,
+                              const Tensor& d_scores, const Tensor& d_keys, const Tensor& d_v);
+void scaled_direction(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& out);
+void scaled_direction_backward(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& d_out,
+                               const Tensor& d_v, const Tensor& d_g);
 /// out[r] = scale * sum_s weights[r][s] source[s * sentences + sentence of r]; scale is 1 if empty.
 void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tensor& weights,
                    const Tensor& source, const Indices& lengths, const Tensor& scale, const Tensor& out);

@@ -79,6 +79,12 @@ void add(cudaStream_t stream, const Tensor& from, const Tensor& to) {
   for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) += source(r, c); });
 }
 
+void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to) {
+  const View target = to;
+  const float* const source = row.as<float>();
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) += source[c]; });
+}
+
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
   const View source = from, target = to;
   const std::int32_t* const row = rows.data;

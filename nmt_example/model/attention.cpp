@@ -1,0 +1,94 @@
+#include "nmt_example/model/attention.hpp"
+
+#include <cmath>
+
+namespace nmt {
+
+using enum Transpose;
+
+Attention::Attention(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
+    : kind_(shape.attention),
+      units_(shape.units),
+      memory_kernel_(layout.declare("attention/memory_kernel", depth, shape.units)) {
+  if (!additive()) return;
+  query_kernel_ = layout.declare("attention/query_kernel", units_, units_);
+  v_ = layout.declare("attention/v", 1, units_);
+  if (!normed()) return;
+  b_ = layout.declare("attention/b", 1, units_, 0);
+  g_ = layout.declare("attention/g", 1, 1, std::sqrt(1.0 / static_cast<double>(units_)));
+}
+
+void Attention::declare_last(ParameterLayout& layout) {
+  if (kind_ == AttentionKind::scaled_luong) scale_ = layout.declare("attention/scale", 1, 1, 1);
+}
+
+AttentionScore Attention::score(const StepContext& step) const {
+  if (!additive()) return {.scale = scale_ ? step.value(*scale_) : Tensor()};
+  return {.v = normed() ? direction_ : step.value(v_)};
+}
+
+void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool training) {
+  shape_ = shape;
+  keys_ = arena.take(shape.source_steps * shape.sentences, units_);
+  weights_ = arena.take(steps * rows(), shape.source_steps);
+  if (additive()) queries_ = arena.take(steps * rows(), units_);
+  if (normed()) direction_ = arena.take(1, units_);
+  if (!training) return;
+  d_keys_ = arena.take(keys_.rows, units_);
+  d_scores_ = arena.take(weights_.rows, shape.source_steps);
+  d_queries_ = arena.take(steps * rows(), units_);
+  if (normed()) d_direction_ = arena.take(1, units_);
+}
+
+void Attention::prepare(const StepContext& step, const Encoded& source) {
+  step.backend.gemm(no, no, source.memory, step.value(memory_kernel_), false, keys_);
+  if (normed()) step.backend.scaled_direction(step.value(v_), step.value(g_), direction_);
+}
+
+void Attention::step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
+                     const Tensor& context) {
+  const Tensor q = score_query(t, query);
+  if (additive()) step.backend.gemm(no, no, query, step.value(query_kernel_), false, q);
+  if (normed()) step.backend.add_row(step.value(b_), q);
+  step.backend.attention_forward(shape_, score(step), q, keys_, source.memory, source.lengths,
+                                 from_step(weights_, t, query), context);
+}
+
+void Attention::step_backward(const StepContext& step, const Encoded& source, std::int64_t t,
+                              const Tensor& query, const Tensor& d_context, const Tensor& d_query) {
+  const Tensor d_q = from_step(d_queries_, t, query);
+  step.backend.attention_backward(shape_, score(step), score_query(t, query), keys_, source.memory,
+                                  source.lengths, from_step(weights_, t, query), d_context,
+                                  from_step(d_scores_, t, query), d_q);
+  additive() ? step.backend.gemm(no, yes, d_q, step.value(query_kernel_), true, d_query)
+             : step.backend.add(d_q, d_query);
+}
+
+void Attention::finish(const StepContext& step, const Encoded& source, const Tensor& queries,
+                       const Tensor& d_contexts) {
+  Backend& backend = step.backend;
+  AttentionScore d_score{.scale = scale_ ? step.gradient(*scale_) : Tensor()};
+  if (additive()) d_score.v = normed() ? d_direction_ : step.gradient(v_);
+  if (normed()) backend.zero(d_direction_);
+  backend.attention_memory_backward(shape_, score(step), additive() ? queries_ : queries, keys_,
+                                    source.lengths, weights_, d_scores_, d_contexts, d_keys_, source.d_memory,
+                                    d_score);
+  if (normed()) {
+    backend.scaled_direction_backward(step.value(v_), step.value(g_), d_direction_, step.gradient(v_),
+                                      step.gradient(g_));
+    backend.add_column_sums(d_queries_, step.gradient(b_));
+    step.added_gradient(g_);
+    step.added_gradient(b_);
+  }
+  if (additive()) {
+    backend.gemm(yes, no, queries, d_queries_, true, step.gradient(query_kernel_));
+    step.added_gradient(v_);
+    step.added_gradient(query_kernel_);
+  }
+  backend.gemm(yes, no, source.memory, d_keys_, true, step.gradient(memory_kernel_));
+  step.added_gradient(memory_kernel_);
+  if (scale_) step.added_gradient(*scale_);
+  backend.gemm(no, yes, d_keys_, step.value(memory_kernel_), true, source.d_memory);
+}
+
+}  // namespace nmt

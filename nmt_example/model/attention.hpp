@@ -1,0 +1,69 @@
+#pragma once
+
+#include <optional>
+
+#include "nmt_example/model/encoder.hpp"
+
+namespace nmt {
+
+/// Weights over the source's positions for a query, and with them the mean of the memory: the context. In
+/// training a row of a step is a sentence; in a search, a hypothesis. Scores of a query q and a key k =
+/// memory W:
+/// - luong: q . k; scaled_luong: g (q . k);
+/// - bahdanau: v . tanh(q V + k); normed_bahdanau: g v/|v| . tanh(q V + k + b).
+class Attention {
+ public:
+  /// `depth`: of the memory.
+  Attention(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth);
+  /// Declares the parameters that come behind the whole model's others.
+  void declare_last(ParameterLayout& layout);
+
+  /// Takes the working memory for `steps` steps. `shape`: of one step.
+  void plan(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool training);
+  /// Computes what does not depend on queries.
+  void prepare(const StepContext& step, const Encoded& source);
+  /// Step t, or this and more steps: query [rows, units] -> context [rows, depth].
+  void step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
+            const Tensor& context);
+  /// Adds to d_query.
+  void step_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
+                     const Tensor& d_context, const Tensor& d_query);
+  /// The rest of the backward pass, for all steps at once. Sets the source's d_memory.
+  void finish(const StepContext& step, const Encoded& source, const Tensor& queries,
+              const Tensor& d_contexts);
+
+  /// Of the last step that `plan` has room for, [rows, source steps].
+  [[nodiscard]] Tensor weights() const { return weights_.row_range(weights_.rows - rows(), rows()); }
+
+ private:
+  [[nodiscard]] std::int64_t rows() const { return shape_.sentences * shape_.queries_per_sentence; }
+  /// The part of `x` for as many rows as `like` has, from step t.
+  [[nodiscard]] Tensor from_step(const Tensor& x, std::int64_t t, const Tensor& like) const {
+    return x.row_range(t * rows(), like.rows);
+  }
+  [[nodiscard]] bool additive() const noexcept {
+    return kind_ == AttentionKind::bahdanau || kind_ == AttentionKind::normed_bahdanau;
+  }
+  [[nodiscard]] bool normed() const noexcept { return kind_ == AttentionKind::normed_bahdanau; }
+  [[nodiscard]] AttentionScore score(const StepContext& step) const;
+
+  /// The query as the score has it.
+  [[nodiscard]] Tensor score_query(std::int64_t t, const Tensor& query) const {
+    return additive() ? from_step(queries_, t, query) : query;
+  }
+
+  AttentionKind kind_;
+  std::int64_t units_;
+  std::size_t memory_kernel_;
+  std::size_t query_kernel_ = 0, v_ = 0, b_ = 0, g_ = 0;  // of additive scores; b and g of normed ones
+  std::optional<std::size_t> scale_;
+
+  AttentionShape shape_;
+  Tensor keys_;       // [source steps * sentences, units]
+  Tensor weights_;    // [steps * rows, source steps]
+  Tensor queries_;    // [steps * rows, units], after the query's kernel
+  Tensor direction_;  // [1, units]: g v/|v|
+  Tensor d_keys_, d_scores_, d_queries_, d_direction_;
+};
+
+}  // namespace nmt

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace nmt {
+
+struct ParameterSpec {
+  std::string name;
+  std::int64_t rows = 0;
+  std::int64_t cols = 0;
+  std::optional<double> constant;  ///< Every element's first value; without one, they are random.
+  std::int64_t offset = 0;         ///< Elements before it in the flat buffers.
+  int uses = 1;                    ///< How many layers have it; its gradient is final after the last one.
+
+  [[nodiscard]] std::int64_t size() const noexcept { return rows * cols; }
+};
+
+/// The parameters of a model, which its layers declare when they are made, in the order in which forward
+/// uses them, so that backward finishes their gradients from the last to the first.
+struct ParameterLayout {
+  std::vector<ParameterSpec> parameters;
+  std::int64_t size = 0;  ///< Elements in all.
+
+  /// Adds a parameter, or one more use of the one that has this name. Returns its index.
+  std::size_t declare(const std::string& name, std::int64_t rows, std::int64_t cols,
+                      std::optional<double> constant = {});
+  [[nodiscard]] std::size_t index_of(const std::string& name) const;
+  [[nodiscard]] bool contains(const std::string& name) const noexcept;
+};
+
+/// The table that is printed before training: name, shape, parameters, share; then the totals and the
+/// bytes of gradients that every step exchanges.
+std::string describe(const ParameterLayout& layout);
+
+}  // namespace nmt

@@ -1,0 +1,158 @@
+#include "nmt_example/model/rnn_layer.hpp"
+
+#include <utility>
+
+namespace nmt {
+
+RnnLayer::RnnLayer(std::unique_ptr<Cell> cell, RnnLayerSettings settings)
+    : cell_(std::move(cell)),
+      reads_backwards_(settings.reads_backwards),
+      residual_(settings.residual),
+      dropout_site_(settings.dropout_site) {
+  std::int64_t first = 0, dropout_column = 0;
+  for (const std::int64_t columns : settings.inputs) {
+    parts_.push_back({first, columns, dropout_column});
+    first += columns;
+    dropout_column += (columns + 3) / 4 * 4;
+  }
+}
+
+void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, std::size_t ahead,
+                    bool training, const Tensor& output) {
+  const std::int64_t rows = steps * sentences;
+  const std::int64_t columns = parts_.back().first + parts_.back().columns;
+  sentences_ = sentences;
+  steps_ = steps;
+  ahead_parts_ = ahead;
+  ahead_columns_ = ahead == parts_.size() ? columns : parts_[ahead].first;
+  const std::int64_t input_columns = columns - ahead_columns_ + units();
+  dropped_ = arena.take(rows, ahead_columns_);
+  input_ = arena.take(rows + sentences, input_columns);
+  gates_ = arena.take(rows, cell_->gate_columns());
+  saved_ = arena.take(rows, cell_->saved_columns());
+  if (cell_->has_c()) c_ = arena.take(rows + sentences, units());
+  output_ = output.empty() && residual_ ? arena.take(rows, units()) : output;
+  if (!training) return;
+  d_input_ = arena.take(sentences, input_columns);
+  if (cell_->has_c()) d_c_ = arena.take(sentences, units());
+  scratch_ = arena.take(sentences, cell_->scratch_columns());
+}
+
+Tensor RnnLayer::output() const {
+  return output_.data != nullptr ? output_ : h().row_range(sentences_, steps_ * sentences_);
+}
+
+void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
+                       const RnnState& initial) {
+  read_ahead(step, inputs);
+  start(step, initial);
+  lengths_ = lengths;
+  for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
+  if (residual_) step.backend.add(inputs.front(), output_);
+}
+
+void RnnLayer::backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
+                        const Tensor& d_inputs) {
+  start_backward(step, d_final);
+  for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
+  finish_backward(step, d_inputs);
+  if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
+}
+
+void RnnLayer::read_ahead(const StepContext& step, std::span<const Tensor> inputs) {
+  if (step.dropout.rate == 0 && ahead_parts_ == 1) {
+    ahead_ = inputs.front();
+  } else {
+    ahead_ = dropped_;
+    for (std::size_t p = 0; p < ahead_parts_; ++p) {
+      step.drop(inputs[p], dropped_.col_range(parts_[p].first, parts_[p].columns), dropout_site_, 0,
+                parts_[p].dropout_column);
+    }
+  }
+  cell_->project(step, ahead_, gates_);
+}
+
+void RnnLayer::start(const StepContext& step, const RnnState& initial) {
+  lengths_ = {};
+  from_zero_ = initial.h.data == nullptr && input_.cols == units();
+  const RnnState first = state(before(nth_step(0)));
+  for (const auto& [from, to] : {std::pair(initial.h, first.h), std::pair(initial.c, first.c)}) {
+    if (to.data == nullptr) continue;
+    from.data != nullptr ? step.backend.copy(from, to) : step.backend.zero(to);
+  }
+}
+
+void RnnLayer::put(const StepContext& step, std::size_t part, std::int64_t t, const Tensor& x) {
+  step.drop(x, slot(input_, t).col_range(parts_[part].first - ahead_columns_, parts_[part].columns),
+            dropout_site_, t, parts_[part].dropout_column);
+}
+
+void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& below) {
+  cell_->forward(step, {.input = slot(input_, before(t)),
+                        .from_zero = from_zero_ && t == nth_step(0),
+                        .gates = slot(gates_, t),
+                        .saved = slot(saved_, t),
+                        .before = state(before(t)),
+                        .after = state(after(t)),
+                        .output = slot(output_, t),
+                        .lengths = lengths_,
+                        .step = t});
+  if (residual_ && below.data != nullptr) step.backend.add(below, slot(output_, t));
+}
+
+void RnnLayer::start_backward(const StepContext& step, const RnnState& d_final) {
+  const RnnState last = d_initial_state();
+  for (const auto& [from, to] : {std::pair(d_final.h, last.h), std::pair(d_final.c, last.c)}) {
+    if (to.data == nullptr) continue;
+    from.data != nullptr ? step.backend.copy(from, to) : step.backend.zero(to);
+  }
+}
+
+void RnnLayer::retreat(const StepContext& step, std::int64_t t, const Tensor& d_output) {
+  cell_->backward(step, {.input = slot(input_, before(t)),
+                         .gates = slot(gates_, t),
+                         .saved = slot(saved_, t),
+                         .before = state(before(t)),
+                         .after = state(after(t)),
+                         .d_output = d_output,
+                         .d_input = d_input_,
+                         .d_state = d_initial_state(),
+                         .scratch = scratch_,
+                         .lengths = lengths_,
+                         .step = t});
+}
+
+Tensor RnnLayer::d_input(const StepContext& step, std::size_t part, std::int64_t t) {
+  const Tensor d = d_input_.col_range(parts_[part].first - ahead_columns_, parts_[part].columns);
+  step.drop(d, d, dropout_site_, t, parts_[part].dropout_column);
+  return d;
+}
+
+void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
+  const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
+  cell_->add_gradients(step, {ahead_, input, gates_, saved_});
+  if (d_ahead.data == nullptr) return;
+  cell_->project_back(step, gates_, d_ahead);
+  for (std::size_t p = 0; p < ahead_parts_; ++p) {
+    const Tensor d = d_ahead.col_range(parts_[p].first, parts_[p].columns);
+    step.drop(d, d, dropout_site_, 0, parts_[p].dropout_column);
+  }
+}
+
+void RnnLayer::select(const StepContext& step, const Indices& parents) {
+  const RnnState from = state(1), to = state(0);
+  step.backend.gather_rows(from.h, parents, to.h);
+  if (from.c.data != nullptr) step.backend.gather_rows(from.c, parents, to.c);
+}
+
+void RnnLayer::start_search(const StepContext& step, const RnnState& initial, const Indices& rows) {
+  lengths_ = {};
+  from_zero_ = false;
+  const RnnState to = state(1);
+  for (const auto& [from, first] : {std::pair(initial.h, to.h), std::pair(initial.c, to.c)}) {
+    if (first.data == nullptr) continue;
+    from.data != nullptr ? step.backend.gather_rows(from, rows, first) : step.backend.zero(first);
+  }
+}
+
+}  // namespace nmt

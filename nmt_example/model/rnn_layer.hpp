@@ -1,0 +1,112 @@
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "nmt_example/model/arena.hpp"
+#include "nmt_example/model/cell.hpp"
+
+namespace nmt {
+
+/// What a layer does around its cell.
+struct RnnLayerSettings {
+  /// Columns of each part of the input, e.g. an embedded word and a context.
+  std::vector<std::int64_t> inputs;
+  bool reads_backwards = false;
+  bool residual = false;  ///< The output is the cell's plus the first part of the input (before dropout).
+  std::uint32_t dropout_site = 0;
+};
+
+/// A recurrent layer with dropout on its input, for encoder, decoder and search. It runs over a whole
+/// sequence (`forward`, `backward`), or step by step for callers that make a step's input from the steps
+/// before (`start`, `put`, `advance`; `start_backward`, `retreat`, `finish_backward`). Products with the
+/// parts of the input that are known ahead are one GEMM over all steps. A layer that reads backwards goes
+/// from the last step to the first; sentences that have not begun yet keep a zero state, which equals
+/// reversing each sentence within its length.
+class RnnLayer {
+ public:
+  RnnLayer(std::unique_ptr<Cell> cell, RnnLayerSettings settings);
+
+  /// Takes the working memory. The first `ahead` parts of the input are known ahead. `output` [steps *
+  /// sentences, units] may be a part of a wider tensor; without one, the layer's own memory holds the output,
+  /// which no sentence's length may mask then.
+  void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, std::size_t ahead, bool training,
+            const Tensor& output = {});
+
+  /// All steps, with all parts of the input known ahead. An empty state is zero.
+  void forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
+               const RnnState& initial);
+  /// Adds to the parameters' gradients, and sets `d_inputs` [steps * sentences, all parts] (may be empty, and
+  /// the tensor of `d_output`, unless the layer is residual). An empty final gradient is zero.
+  void backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
+                const Tensor& d_inputs);
+
+  /// Reads the parts that are known ahead, for all steps.
+  void read_ahead(const StepContext& step, std::span<const Tensor> inputs);
+  void start(const StepContext& step, const RnnState& initial);
+  /// Sets a part of the input of step t.
+  void put(const StepContext& step, std::size_t part, std::int64_t t, const Tensor& x);
+  /// Step t. A residual layer adds the first part of its input, `below`.
+  void advance(const StepContext& step, std::int64_t t, const Tensor& below = {});
+
+  void start_backward(const StepContext& step, const RnnState& d_final);
+  void retreat(const StepContext& step, std::int64_t t, const Tensor& d_output);
+  /// The gradient of a part of step t's input, valid until `retreat` of another step. Call it once.
+  Tensor d_input(const StepContext& step, std::size_t part, std::int64_t t);
+  void finish_backward(const StepContext& step, const Tensor& d_ahead);
+
+  /// Of all steps, [steps * sentences, units].
+  [[nodiscard]] Tensor output() const;
+  [[nodiscard]] Tensor output(std::int64_t t) const { return slot(output(), t); }
+  [[nodiscard]] RnnState final_state() const { return state(reads_backwards_ ? 0 : steps_); }
+  [[nodiscard]] RnnState d_initial_state() const { return {d_h(), d_c_}; }
+  [[nodiscard]] std::size_t parts() const noexcept { return parts_.size(); }
+  /// Columns of a part of the input.
+  [[nodiscard]] std::int64_t inputs(std::size_t part) const { return parts_.at(part).columns; }
+  [[nodiscard]] bool residual() const noexcept { return residual_; }
+  [[nodiscard]] std::int64_t units() const noexcept { return cell_->units(); }
+
+  /// For a search, in which rows continue each other's steps: row r's state before step 0 is that of row
+  /// parents[r] after step 0.
+  void select(const StepContext& step, const Indices& parents);
+  /// Makes `initial` (or zeros) the state that the next `select` takes; row r gets that of initial's rows[r].
+  void start_search(const StepContext& step, const RnnState& initial, const Indices& rows);
+
+ private:
+  struct Part {
+    std::int64_t first, columns, dropout_column;
+  };
+
+  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const {
+    return x.empty() ? Tensor() : x.row_range(t * sentences_, sentences_);
+  }
+  [[nodiscard]] Tensor h() const { return input_.col_range(input_.cols - units(), units()); }
+  [[nodiscard]] Tensor d_h() const { return d_input_.col_range(d_input_.cols - units(), units()); }
+  /// Before step t; after the step that reads before it.
+  [[nodiscard]] RnnState state(std::int64_t t) const { return {slot(h(), t), slot(c_, t)}; }
+  [[nodiscard]] std::int64_t before(std::int64_t t) const { return reads_backwards_ ? t + 1 : t; }
+  [[nodiscard]] std::int64_t after(std::int64_t t) const { return reads_backwards_ ? t : t + 1; }
+  [[nodiscard]] std::int64_t nth_step(std::int64_t i) const { return reads_backwards_ ? steps_ - 1 - i : i; }
+
+  std::unique_ptr<Cell> cell_;
+  std::vector<Part> parts_;
+  bool reads_backwards_, residual_;
+  std::uint32_t dropout_site_;
+
+  std::int64_t sentences_ = 0, steps_ = 0;
+  std::size_t ahead_parts_ = 0;
+  std::int64_t ahead_columns_ = 0;
+  Tensor dropped_;  // [steps * sentences, inputs known ahead]
+  Tensor ahead_;    // that, or without dropout the caller's tensor
+  Tensor
+      input_;  // [(steps + 1) * sentences, other inputs + units]: these inputs, and h before and after steps
+  Tensor gates_, saved_;
+  Tensor c_;  // [(steps + 1) * sentences, units], or empty
+  Tensor output_;
+  Tensor d_input_, d_c_, scratch_;
+  Indices lengths_;
+  bool from_zero_ = false;
+};
+
+}  // namespace nmt
