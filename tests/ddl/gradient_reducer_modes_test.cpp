@@ -899,6 +899,27 @@ TEST(GradientReducerModes, MeansOfOneRankStayAsTheyAre) {
   });
 }
 
+// A trainer that makes a new reducer in each epoch would fill the log with the same line.
+TEST(GradientReducerModes, BucketsAreLoggedOnceForTheSameLayout) {
+  InProcessOptions options;
+  options.context.debug_level = 1;
+  testing::internal::CaptureStderr();
+  const auto body = [](Context& context) {
+    std::vector<float> first(150'000), second(794);
+    for (int epoch = 0; epoch < 2; ++epoch) {
+      GradientReducer reducer(context, {{"a", first}, {"b", second}},
+                              {.gradients = GradientKind::sum, .bucket_bytes = 400'000});
+    }
+    GradientReducer other(context, {{"b", second}}, {.gradients = GradientKind::sum, .bucket_bytes = 4000});
+  };
+  run_in_process(1, body, options);
+  const std::string log = testing::internal::GetCapturedStderr();
+  const std::string line = "info: 2 gradients, 603,176 bytes, in 2 buckets of at most 400,000 bytes\n";
+  EXPECT_NE(log.find(line), log.npos) << log;
+  EXPECT_EQ(log.find(line), log.rfind(line)) << log;
+  EXPECT_NE(log.find("info: 1 gradient, 3,176 bytes, in 1 bucket of at most 4,000 bytes\n"), log.npos) << log;
+}
+
 // A rank that forgets backward would shrink all gradients, and nothing would say so.
 TEST(GradientReducerModes, ARankWithAWeightAndNoGradientsIsWarnedOf) {
   for (const double weight : {2.0, 0.0}) {

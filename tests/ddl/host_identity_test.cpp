@@ -24,6 +24,12 @@ TEST(Cores, AreNotCrowdedWhereEachRankIsBoundToItsOwn) {
   EXPECT_FALSE(are_crowded({"0011", "11", "0011", "11"}));
 }
 
+// The line on slow runs would give a wrong number.
+TEST(Cores, AreCountedOnceForAllRanks) {
+  EXPECT_EQ(cores_in({"11", "11", "11"}), 2U);
+  EXPECT_EQ(cores_in({"1", "01", "0001"}), 3U);
+}
+
 TEST(Cores, AreThoseThatThisProcessMayRunOn) {
   cpu_set_t before;
   ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);

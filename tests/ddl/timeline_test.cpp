@@ -393,6 +393,14 @@ TEST(Summary, SaysWhatTheFiguresSay) {
   EXPECT_TRUE(contains(lines[4], "plan b")) << lines[4];
 }
 
+TEST(Summary, OneCallIsNoPlural) {
+  RunFigures one;
+  one.plans = {{"plan a", 0xabc, 1, 50, 60, 60}};
+  const std::vector<std::string> lines = summary_lines({one});
+  ASSERT_FALSE(lines.empty());
+  EXPECT_TRUE(contains(lines.back(), "run: 1 call took")) << lines.back();
+}
+
 TEST(Clocks, TheQuickestRoundTripCounts) {
   constexpr std::int64_t ahead = 5'000'000'000;
   const auto trip = [](std::int64_t sent, std::int64_t there, std::int64_t work, std::int64_t back) {
