@@ -34,7 +34,7 @@ struct AdamSettings {
   std::int64_t step;  ///< Counts from 1, for the bias correction.
 };
 
-/// The parts of cells' steps that are not matrix products; `cells/` has their formulas.
+/// The parts of cells' steps that are not matrix products; their formulas are in gru_rows.hpp and so on.
 enum class CellOperation : std::uint8_t {
   gru_reset,
   gru_output,

@@ -1,6 +1,6 @@
 #include <cmath>
 
-#include "nmt_example/backend/cells/cell_operations.hpp"
+#include "nmt_example/backend/cell_operations.hpp"
 #include "nmt_example/backend/cpu_kernels.hpp"
 #include "nmt_example/backend/cpu_math.hpp"
 

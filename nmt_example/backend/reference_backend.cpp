@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nmt_example/backend/backend.hpp"
-#include "nmt_example/backend/cells/cell_operations.hpp"
+#include "nmt_example/backend/cell_operations.hpp"
 
 namespace nmt {
 namespace {

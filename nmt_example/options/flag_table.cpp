@@ -97,7 +97,8 @@ std::vector<Flag> make_table() {
             "(tensorflow/nmt also pads each word to 50, for an encoder that its user has to write)",
             any}),
 
-      {"num_units", model, &O::num_units, "Cells per layer, and the size of embedded words", between(1, 65536)},
+      {"num_units", model, &O::num_units, "Cells per layer, and the size of embedded words",
+       between(1, 65536)},
       {"num_layers", model, &O::num_layers, "Layers of the encoder and of the decoder", between(1, 256)},
       {"num_encoder_layers", model, &O::num_encoder_layers, "Layers of the encoder; 0: num_layers",
        between(0, 256)},

@@ -1,4 +1,4 @@
-#include "nmt_example/backend/cells/cell_operations.hpp"
+#include "nmt_example/backend/cell_operations.hpp"
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
 

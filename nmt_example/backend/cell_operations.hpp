@@ -1,9 +1,9 @@
 #pragma once
 
 #include "nmt_example/backend/backend.hpp"
-#include "nmt_example/backend/cells/gru.hpp"
-#include "nmt_example/backend/cells/layer_norm_lstm.hpp"
-#include "nmt_example/backend/cells/nas.hpp"
+#include "nmt_example/backend/gru_rows.hpp"
+#include "nmt_example/backend/layer_norm_lstm_rows.hpp"
+#include "nmt_example/backend/nas_rows.hpp"
 
 namespace nmt {
 

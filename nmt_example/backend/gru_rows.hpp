@@ -1,6 +1,6 @@
 #pragma once
 
-#include "nmt_example/backend/cells/cell_row.hpp"
+#include "nmt_example/backend/cell_row.hpp"
 
 namespace nmt {
 
