@@ -385,8 +385,7 @@ Error Engine::examined(const Error& error, const CallId& call, const std::string
   watch.announce({failure_kind(error.code()), rank(), brief.empty() ? error.what() : brief, call.communicator,
                   call.sequence});
   const ExitReport report = watch.report();
-  return {code_for(report.failure, error.code()),
-          explained(error, report, watch.is_reported_by_root())};
+  return {code_for(report.failure, error.code()), explained(error, report, watch.is_reported_by_root())};
 }
 
 /// After a failure, whether this thread holds the token; in a continuation it already does. With a watch the

@@ -23,8 +23,7 @@ class SharedBuffer {
   /// Empty.
   SharedBuffer() = default;
   /// Takes ownership of `memory`, which holds `size` elements; null: empty.
-  SharedBuffer(std::shared_ptr<void> memory, std::size_t size)
-      : memory_(std::move(memory)), size_(size) {}
+  SharedBuffer(std::shared_ptr<void> memory, std::size_t size) : memory_(std::move(memory)), size_(size) {}
 
   /// The first element; null if empty.
   [[nodiscard]] T* data() const noexcept { return static_cast<T*>(memory_.get()); }

@@ -250,9 +250,10 @@ TEST(PlanExecution, WiresThatCannotBeAreRefused) {
     std::vector<float> values(100), none_fits(1);
     test::expect_error(ErrorCode::invalid_argument, {"wire type f32", "bf16 or f16"},
                        [&] { all.all_reduce_async(std::span(values), {DataType::f32}).wait(); });
-    test::expect_error(ErrorCode::invalid_argument, {"1 elements in Wire::kept", "0 in Wire::left", "residual_size"}, [&] {
-      all.all_reduce_async(std::span(values), {DataType::bf16, none_fits}).wait();
-    });
+    test::expect_error(ErrorCode::invalid_argument,
+                       {"1 elements in Wire::kept", "0 in Wire::left", "residual_size"}, [&] {
+                         all.all_reduce_async(std::span(values), {DataType::bf16, none_fits}).wait();
+                       });
     // Nothing is rounded inside a host, so there is no residual.
     EXPECT_EQ(all.residual_size(Collective::all_reduce, values.size(), DataType::bf16), 0U);
     std::ranges::fill(values, 1.0F + 0x1p-20F);

@@ -19,7 +19,6 @@
 #include "collectives/device/kernels.hpp"
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/ucx_network.hpp"
-#include "collectives/transports/network/ucx_network.hpp"
 #include "ddl/device/exchange/exchange_group.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
