@@ -101,6 +101,14 @@ class Backend {
   /// c = op(a) op(b) + (accumulate ? c : 0)
   virtual void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
                     const Tensor& c) = 0;
+  /// c = a op(parameter) + (accumulate ? c : 0). `parameter` is one of a model's parameters, or some rows of
+  /// one: a backend may keep a copy that multiplies faster, until `parameters_changed`.
+  virtual void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
+                        const Tensor& c) {
+    gemm(Transpose::no, tb, a, parameter, accumulate, c);
+  }
+  /// To be called when parameters have got other values by other means than `upload`.
+  virtual void parameters_changed() {}
   /// to[i] += row, [1, cols]
   virtual void add_row(const Tensor& row, const Tensor& to) = 0;
   /// to[0][j] += sum over rows of x[i][j]

@@ -12,6 +12,7 @@
 #include "ddl/error.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cpu_kernels.hpp"
+#include "nmt_example/backend/packed_products.hpp"
 
 namespace nmt {
 namespace {
@@ -37,6 +38,7 @@ class CpuBackend final : public Backend {
     return {aligned, [block](void*) { std::free(block); }};
   }
   void upload(const Tensor& to, std::span<const float> from) override {
+    parameters_changed();
     if (to.type == ddl::DataType::f64) {
       for (std::int64_t r = 0; r < to.rows; ++r)
         std::copy_n(from.data() + r * to.cols, to.cols, to.as<double>() + r * to.stride);
@@ -109,6 +111,18 @@ class CpuBackend final : public Backend {
                            (status == dnnl_out_of_memory ? " (out of memory)" : ""));
     }
   }
+  void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
+                const Tensor& c) override {
+    // With more rows, oneDNN's sgemm is as fast, but not with a transposed factor; with a small parameter, a
+    // call's own cost counts.
+    constexpr std::int64_t most_rows = 256, least_elements = 4096;
+    const bool plain_is_as_fast = tb == Transpose::no && a.rows > most_rows;
+    if (plain_is_as_fast || parameter.size() < least_elements || a.empty()) {
+      return gemm(Transpose::no, tb, a, parameter, accumulate, c);
+    }
+    packed_.multiply(a, tb, parameter, accumulate, c);
+  }
+  void parameters_changed() override { packed_.forget(); }
   void add_row(const Tensor& values, const Tensor& to) override {
     for (std::int64_t r = 0; r < to.rows; ++r) cpu::add(row(to, r), values.as<float>(), to.cols);
   }
@@ -305,10 +319,9 @@ class CpuBackend final : public Backend {
   }
 
   // Loss ----------------------------------------------------------------------------------------
-  /// As many as the last-level cache holds; but a large kernel, which is read four times for each block,
-  /// costs more than logits that leave the cache.
-  [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
-    return std::clamp<std::int64_t>((std::int64_t{1} << 21) / vocabulary, 256, 1024);
+  /// The kernel and its gradient are read and written once for each block; logits leave the caches anyway.
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override {
+    return 1024;
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
@@ -409,6 +422,7 @@ class CpuBackend final : public Backend {
   }
 
   int threads_;
+  cpu::PackedProducts packed_;
   std::vector<cpu::RowLoss> row_losses_;
   std::vector<float> d_v_;
 };

@@ -41,14 +41,14 @@ void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t ste
 }
 
 void Attention::prepare(const StepContext& step, const Encoded& source) {
-  step.backend.gemm(no, no, source.memory, step.value(memory_kernel_), false, keys_);
+  step.backend.multiply(source.memory, no, step.value(memory_kernel_), false, keys_);
   if (normed()) step.backend.scaled_direction(step.value(v_), step.value(g_), direction_);
 }
 
 void Attention::step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
                      const Tensor& context) {
   const Tensor q = score_query(t, query);
-  if (additive()) step.backend.gemm(no, no, query, step.value(query_kernel_), false, q);
+  if (additive()) step.backend.multiply(query, no, step.value(query_kernel_), false, q);
   if (normed()) step.backend.add_row(step.value(b_), q);
   step.backend.attention_forward(shape_, score(step), q, keys_, source.memory, source.lengths,
                                  from_step(weights_, t, query), context);
@@ -60,7 +60,7 @@ void Attention::step_backward(const StepContext& step, const Encoded& source, st
   step.backend.attention_backward(shape_, score(step), score_query(t, query), keys_, source.memory,
                                   source.lengths, from_step(weights_, t, query), d_context,
                                   from_step(d_scores_, t, query), d_q);
-  additive() ? step.backend.gemm(no, yes, d_q, step.value(query_kernel_), true, d_query)
+  additive() ? step.backend.multiply(d_q, yes, step.value(query_kernel_), true, d_query)
              : step.backend.add(d_q, d_query);
 }
 
@@ -88,7 +88,7 @@ void Attention::finish(const StepContext& step, const Encoded& source, const Ten
   backend.gemm(yes, no, source.memory, d_keys_, true, step.gradient(memory_kernel_));
   step.added_gradient(memory_kernel_);
   if (scale_) step.added_gradient(*scale_);
-  backend.gemm(no, yes, d_keys_, step.value(memory_kernel_), true, source.d_memory);
+  backend.multiply(d_keys_, yes, step.value(memory_kernel_), true, source.d_memory);
 }
 
 }  // namespace nmt

@@ -102,7 +102,7 @@ void Decoder::attend(const StepContext& step, const Encoded& source, std::int64_
     return;
   }
   attention_->step(step, source, t, query, context_part(slot(joined_, t)));
-  step.backend.gemm(Transpose::no, Transpose::no, slot(joined_, t), step.value(output_kernel_), false, after);
+  step.backend.multiply(slot(joined_, t), Transpose::no, step.value(output_kernel_), false, after);
 }
 
 void Decoder::forward(const StepContext& step, const Encoded& source, const Indices& ids) {
@@ -133,7 +133,7 @@ void Decoder::attend_backward(const StepContext& step, const Encoded& source, st
   Tensor d_above = slot(d_query, t), d_context = d_after;
   if (all_attend_) {
     const Tensor d_joined = slot(d_joined_, t);
-    backend.gemm(Transpose::no, Transpose::yes, d_after, step.value(output_kernel_), false, d_joined);
+    backend.multiply(d_after, Transpose::yes, step.value(output_kernel_), false, d_joined);
     d_context = context_part(d_joined);
   }
   attention_->step_backward(step, source, t, querying().output(t), d_context, d_above);

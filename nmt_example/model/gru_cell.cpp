@@ -12,8 +12,8 @@ GruCell::GruCell(ParameterLayout& layout, const std::string& name, std::int64_t 
       candidate_bias_(layout.declare(name + "/candidate/bias", 1, units, 0)) {}
 
 void GruCell::project(const StepContext& step, const Tensor& x, const Tensor& gates) const {
-  step.backend.gemm(no, no, x, first_rows(step.value(gates_kernel_), x.cols), false, r_and_u(gates));
-  step.backend.gemm(no, no, x, first_rows(step.value(candidate_kernel_), x.cols), false, candidate(gates));
+  step.backend.multiply(x, no, first_rows(step.value(gates_kernel_), x.cols), false, r_and_u(gates));
+  step.backend.multiply(x, no, first_rows(step.value(candidate_kernel_), x.cols), false, candidate(gates));
 }
 
 void GruCell::forward(const StepContext& step, const CellStep& s) const {
@@ -30,14 +30,14 @@ void GruCell::forward(const StepContext& step, const CellStep& s) const {
                 .lengths = s.lengths,
                 .step = s.step};
   if (!s.from_zero) {
-    backend.gemm(no, no, s.input, last_rows(step.value(gates_kernel_), s.input.cols), ahead,
-                 r_and_u(s.gates));
+    backend.multiply(s.input, no, last_rows(step.value(gates_kernel_), s.input.cols), ahead,
+                     r_and_u(s.gates));
   }
   backend.cell_rows(CellOperation::gru_reset, rows);
   if (s.input.cols > units()) {
-    backend.gemm(no, no, inputs_of(s.input), rows_of_inputs(kernel, s.input), ahead, candidate(s.gates));
+    backend.multiply(inputs_of(s.input), no, rows_of_inputs(kernel, s.input), ahead, candidate(s.gates));
   }
-  if (!s.from_zero) backend.gemm(no, no, s.saved, last_rows(kernel, units()), true, candidate(s.gates));
+  if (!s.from_zero) backend.multiply(s.saved, no, last_rows(kernel, units()), true, candidate(s.gates));
   rows.bias = step.value(candidate_bias_);
   backend.cell_rows(CellOperation::gru_output, rows);
 }
@@ -54,13 +54,13 @@ void GruCell::backward(const StepContext& step, const CellStepBackward& s) const
                       .lengths = s.lengths,
                       .step = s.step};
   backend.cell_rows(CellOperation::gru_output_backward, rows);
-  backend.gemm(no, yes, candidate(s.gates), last_rows(kernel, units()), false, s.scratch);
+  backend.multiply(candidate(s.gates), yes, last_rows(kernel, units()), false, s.scratch);
   backend.cell_rows(CellOperation::gru_reset_backward, rows);
   if (s.d_input.cols > units()) {
-    backend.gemm(no, yes, candidate(s.gates), rows_of_inputs(kernel, s.d_input), false, inputs_of(s.d_input));
+    backend.multiply(candidate(s.gates), yes, rows_of_inputs(kernel, s.d_input), false, inputs_of(s.d_input));
   }
-  backend.gemm(no, yes, r_and_u(s.gates), last_rows(step.value(gates_kernel_), s.d_input.cols), true,
-               s.d_input);
+  backend.multiply(r_and_u(s.gates), yes, last_rows(step.value(gates_kernel_), s.d_input.cols), true,
+                   s.d_input);
 }
 
 void GruCell::add_gradients(const StepContext& step, const CellSequence& s) const {
@@ -84,9 +84,9 @@ void GruCell::add_gradients(const StepContext& step, const CellSequence& s) cons
 }
 
 void GruCell::project_back(const StepContext& step, const Tensor& gates, const Tensor& d_x) const {
-  step.backend.gemm(no, yes, r_and_u(gates), first_rows(step.value(gates_kernel_), d_x.cols), false, d_x);
-  step.backend.gemm(no, yes, candidate(gates), first_rows(step.value(candidate_kernel_), d_x.cols), true,
-                    d_x);
+  step.backend.multiply(r_and_u(gates), yes, first_rows(step.value(gates_kernel_), d_x.cols), false, d_x);
+  step.backend.multiply(candidate(gates), yes, first_rows(step.value(candidate_kernel_), d_x.cols), true,
+                        d_x);
 }
 
 }  // namespace nmt

@@ -13,13 +13,13 @@ LayerNormLstmCell::LayerNormLstmCell(ParameterLayout& layout, const std::string&
       forget_bias_(forget_bias) {}
 
 void LayerNormLstmCell::project(const StepContext& step, const Tensor& x, const Tensor& gates) const {
-  step.backend.gemm(no, no, x, first_rows(step.value(kernel_), x.cols), false, gates);
+  step.backend.multiply(x, no, first_rows(step.value(kernel_), x.cols), false, gates);
 }
 
 void LayerNormLstmCell::forward(const StepContext& step, const CellStep& s) const {
   const Tensor kernel = step.value(kernel_);
   if (!s.from_zero) {
-    step.backend.gemm(no, no, s.input, last_rows(kernel, s.input.cols), s.input.cols < kernel.rows, s.gates);
+    step.backend.multiply(s.input, no, last_rows(kernel, s.input.cols), s.input.cols < kernel.rows, s.gates);
   }
   step.backend.cell_rows(CellOperation::layer_norm_lstm, {.units = units(),
                                                           .gates = s.gates,
@@ -53,8 +53,8 @@ void LayerNormLstmCell::backward(const StepContext& step, const CellStepBackward
                                                                    .forget_bias = forget_bias_});
   step.backend.add_column_sums(s.scratch, step.gradient(shift_));
   // Masked rows keep the gradient of h, to which zeros are added.
-  step.backend.gemm(no, yes, s.gates, last_rows(step.value(kernel_), s.d_input.cols), s.lengths.size != 0,
-                    s.d_input);
+  step.backend.multiply(s.gates, yes, last_rows(step.value(kernel_), s.d_input.cols), s.lengths.size != 0,
+                        s.d_input);
 }
 
 void LayerNormLstmCell::add_gradients(const StepContext& step, const CellSequence& s) const {
@@ -68,7 +68,7 @@ void LayerNormLstmCell::add_gradients(const StepContext& step, const CellSequenc
 }
 
 void LayerNormLstmCell::project_back(const StepContext& step, const Tensor& gates, const Tensor& d_x) const {
-  step.backend.gemm(no, yes, gates, first_rows(step.value(kernel_), d_x.cols), false, d_x);
+  step.backend.multiply(gates, yes, first_rows(step.value(kernel_), d_x.cols), false, d_x);
 }
 
 }  // namespace nmt

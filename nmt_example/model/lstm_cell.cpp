@@ -10,14 +10,14 @@ LstmCell::LstmCell(ParameterLayout& layout, const std::string& name, std::int64_
       forget_bias_(forget_bias) {}
 
 void LstmCell::project(const StepContext& step, const Tensor& x, const Tensor& gates) const {
-  step.backend.gemm(Transpose::no, Transpose::no, x, first_rows(step.value(kernel_), x.cols), false, gates);
+  step.backend.multiply(x, Transpose::no, first_rows(step.value(kernel_), x.cols), false, gates);
 }
 
 void LstmCell::forward(const StepContext& step, const CellStep& s) const {
   const Tensor kernel = step.value(kernel_);
   if (!s.from_zero) {
-    step.backend.gemm(Transpose::no, Transpose::no, s.input, last_rows(kernel, s.input.cols),
-                      s.input.cols < kernel.rows, s.gates);
+    step.backend.multiply(s.input, Transpose::no, last_rows(kernel, s.input.cols), s.input.cols < kernel.rows,
+                          s.gates);
   }
   step.backend.lstm_cell_forward({.gates = s.gates,
                                   .bias = step.value(bias_),
@@ -43,8 +43,8 @@ void LstmCell::backward(const StepContext& step, const CellStepBackward& s) cons
                                    .d_c = s.d_state.c,
                                    .lengths = s.lengths,
                                    .step = s.step});
-  step.backend.gemm(Transpose::no, Transpose::yes, s.gates, last_rows(step.value(kernel_), s.d_input.cols),
-                    masked, s.d_input);
+  step.backend.multiply(s.gates, Transpose::yes, last_rows(step.value(kernel_), s.d_input.cols), masked,
+                        s.d_input);
 }
 
 void LstmCell::add_gradients(const StepContext& step, const CellSequence& s) const {
@@ -60,8 +60,7 @@ void LstmCell::add_gradients(const StepContext& step, const CellSequence& s) con
 }
 
 void LstmCell::project_back(const StepContext& step, const Tensor& gates, const Tensor& d_x) const {
-  step.backend.gemm(Transpose::no, Transpose::yes, gates, first_rows(step.value(kernel_), d_x.cols), false,
-                    d_x);
+  step.backend.multiply(gates, Transpose::yes, first_rows(step.value(kernel_), d_x.cols), false, d_x);
 }
 
 }  // namespace nmt

@@ -10,18 +10,18 @@ NasCell::NasCell(ParameterLayout& layout, const std::string& name, std::int64_t 
       recurrent_kernel_(layout.declare(name + "/recurrent_kernel", units, 8 * units)) {}
 
 void NasCell::project(const StepContext& step, const Tensor& x, const Tensor& gates) const {
-  step.backend.gemm(no, no, x, first_rows(step.value(kernel_), x.cols), false, gates);
+  step.backend.multiply(x, no, first_rows(step.value(kernel_), x.cols), false, gates);
 }
 
 void NasCell::forward(const StepContext& step, const CellStep& s) const {
   const Tensor kernel = step.value(kernel_), inputs = inputs_of(s.input);
   if (!inputs.empty()) {
-    step.backend.gemm(no, no, inputs, last_rows(kernel, inputs.cols), inputs.cols < kernel.rows, s.gates);
+    step.backend.multiply(inputs, no, last_rows(kernel, inputs.cols), inputs.cols < kernel.rows, s.gates);
   }
   if (s.from_zero) {
     step.backend.zero(s.saved);
   } else {
-    step.backend.gemm(no, no, s.before.h, step.value(recurrent_kernel_), false, s.saved);
+    step.backend.multiply(s.before.h, no, step.value(recurrent_kernel_), false, s.saved);
   }
   step.backend.cell_rows(CellOperation::nas, {.units = units(),
                                               .gates = s.gates,
@@ -45,10 +45,10 @@ void NasCell::backward(const StepContext& step, const CellStepBackward& s) const
                                                        .d_c = s.d_state.c,
                                                        .lengths = s.lengths,
                                                        .step = s.step});
-  step.backend.gemm(no, yes, s.saved, step.value(recurrent_kernel_), true, s.d_state.h);
+  step.backend.multiply(s.saved, yes, step.value(recurrent_kernel_), true, s.d_state.h);
   const Tensor d_inputs = inputs_of(s.d_input);
   if (d_inputs.empty()) return;
-  step.backend.gemm(no, yes, s.gates, last_rows(step.value(kernel_), d_inputs.cols), false, d_inputs);
+  step.backend.multiply(s.gates, yes, last_rows(step.value(kernel_), d_inputs.cols), false, d_inputs);
 }
 
 void NasCell::add_gradients(const StepContext& step, const CellSequence& s) const {
@@ -64,7 +64,7 @@ void NasCell::add_gradients(const StepContext& step, const CellSequence& s) cons
 }
 
 void NasCell::project_back(const StepContext& step, const Tensor& gates, const Tensor& d_x) const {
-  step.backend.gemm(no, yes, gates, first_rows(step.value(kernel_), d_x.cols), false, d_x);
+  step.backend.multiply(gates, yes, first_rows(step.value(kernel_), d_x.cols), false, d_x);
 }
 
 }  // namespace nmt

@@ -14,8 +14,7 @@ OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& sh
 }
 
 void OutputProjection::multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const {
-  step.backend.gemm(Transpose::no, tied_ ? Transpose::yes : Transpose::no, input, step.value(kernel_), false,
-                    logits);
+  step.backend.multiply(input, tied_ ? Transpose::yes : Transpose::no, step.value(kernel_), false, logits);
   if (bias_) step.backend.add_row(step.value(*bias_), logits);
 }
 
@@ -32,8 +31,11 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
   const bool gradient = d_output.data != nullptr;
   const Tensor compact = compact_.row_range(0, rows.size);
   backend.gather_rows(output, rows, compact);
-  for (std::int64_t begin = 0; begin < rows.size; begin += logits_.rows) {
-    const std::int64_t count = std::min(logits_.rows, rows.size - begin);
+  // Blocks of equal size, or nearly so.
+  const std::int64_t blocks = (rows.size + logits_.rows - 1) / logits_.rows;
+  for (std::int64_t block = 0; block < blocks; ++block) {
+    const std::int64_t begin = rows.size * block / blocks;
+    const std::int64_t count = rows.size * (block + 1) / blocks - begin;
     const Tensor input = compact.row_range(begin, count);
     const Tensor logits = logits_.row_range(0, count);
     multiply(step, input, logits);
@@ -43,8 +45,8 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     const Tensor d_kernel = step.gradient(kernel_);
     tied_ ? backend.gemm(Transpose::yes, Transpose::no, logits, input, true, d_kernel)
           : backend.gemm(Transpose::yes, Transpose::no, input, logits, true, d_kernel);
-    backend.gemm(Transpose::no, tied_ ? Transpose::no : Transpose::yes, logits, step.value(kernel_), false,
-                 d_compact_.row_range(begin, count));
+    backend.multiply(logits, tied_ ? Transpose::no : Transpose::yes, step.value(kernel_), false,
+                     d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
   if (bias_) step.added_gradient(*bias_);

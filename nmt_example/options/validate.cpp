@@ -31,6 +31,8 @@ void check_range(const Flag& flag, const Options& options) {
 }
 
 void check_model(const Options& options) {
+  require(!options.profile || options.device == "cpu",
+          "--profile: measures operations on CPUs only; leave it or --device=cuda out");
   require(options.encoder_type != "bi" || options.encoder_layers() % 2 == 0,
           fmt::format("--{}={}: must be even with --encoder_type=bi, which gives half to each direction",
                       options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",

@@ -106,6 +106,7 @@ void GradientSync::gather() {
   std::vector<ddl::Parameter> parameters;
   for (const NamedView& view : values_) parameters.push_back({view.name, floats_of(view.tensor)});
   reducer_->gather(parameters, backend_.stream());
+  backend_.parameters_changed();
 }
 
 std::vector<ddl::NamedTensor> GradientSync::residuals() {

@@ -83,9 +83,9 @@ void HostMirror::download() {
 }
 
 void HostMirror::upload() {
-  if (copies_ == nullptr) return;
-  for (std::size_t i = 0; i < tensors_.size(); ++i)
+  for (std::size_t i = 0; copies_ != nullptr && i < tensors_.size(); ++i)
     backend_.upload(tensors_[i].tensor, floats_of(on_host(i)));
+  backend_.parameters_changed();
 }
 
 }  // namespace nmt

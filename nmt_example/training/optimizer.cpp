@@ -66,6 +66,7 @@ void Optimizer::update(std::int64_t step, double gradient_scale, double learning
     backend_.adam(values, gradients, moment(m_.get(), stretch.moment, stretch.count),
                   moment(v_.get(), stretch.moment, stretch.count), gradient_scale, settings_);
   }
+  backend_.parameters_changed();
 }
 
 std::vector<Optimizer::State> Optimizer::state() const {

@@ -15,6 +15,7 @@
 #include "ddl/log.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
+#include "nmt_example/backend/profile.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
@@ -62,7 +63,7 @@ class Trainer {
  public:
   Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
           VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, GivenEmbeddings given,
-          ddl::Checkpoint* checkpoint)
+          ddl::Checkpoint* checkpoint, Profile* profile)
       : context_(context),
         options_(options),
         out_(out),
@@ -80,7 +81,8 @@ class Trainer {
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
-        checkpoint_(checkpoint) {}
+        checkpoint_(checkpoint),
+        profile_(profile) {}
 
   void run(const SavedRun* saved) {
     start(saved);
@@ -102,6 +104,7 @@ class Trainer {
            request != ddl::CheckpointRequest::save_and_end) {
       const bool time_is_up =
           options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
+      if (profile_ != nullptr) profile_->begin_step();
       const auto [report, stop, votes, diverged] =
           step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = stop;
@@ -111,6 +114,7 @@ class Trainer {
         continue;
       }
       state_.step = step_.done();
+      if (profile_ != nullptr) profile_->end_step(report.seconds);
       // A full disk must end every rank, not only the one that writes the log.
       if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
       // Before evaluation and saving, which are pointless once the ranks' parameters differ.
@@ -130,6 +134,10 @@ class Trainer {
     const double seconds = seconds_since(begin);
     if (progress)
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
+    if (profile_ != nullptr) {
+      const std::string report = profile_->report();
+      if (progress) progress->note(report);
+    }
     if (!saved_now) save(progress);
     if (request != ddl::CheckpointRequest::save_and_end) finish(progress);
     scorer_.keep_best(state_);
@@ -341,6 +349,7 @@ class Trainer {
   Scorer scorer_;
   RunState state_;
   ddl::Checkpoint* checkpoint_;  // null without --out_dir
+  Profile* profile_;             // null without --profile
 };
 
 ddl::CheckpointOptions checkpoint_options(const Options& options) {
@@ -399,7 +408,13 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
 }
 
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
-  const std::unique_ptr<Backend> backend = make_backend(context, parsed.options);
+  std::unique_ptr<Backend> backend = make_backend(context, parsed.options);
+  Profile* profile = nullptr;
+  if (parsed.options.profile) {
+    auto profiled = std::make_unique<Profile>(std::move(backend));
+    profile = profiled.get();
+    backend = std::move(profiled);
+  }
   std::optional<SavedRun> saved;
   if (!parsed.options.out_dir.empty()) {
     ddl::Checkpoint checkpoints(context, parsed.options.out_dir);
@@ -455,7 +470,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   check_same_data(context, *train_set);
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
                   std::move(*train_set), std::move(dev_set), std::move(given),
-                  checkpoint ? &*checkpoint : nullptr);
+                  checkpoint ? &*checkpoint : nullptr, profile);
   trainer.run(saved ? &*saved : nullptr);
 }
 
