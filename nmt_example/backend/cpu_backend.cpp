@@ -65,7 +65,10 @@ class CpuBackend final : public Backend {
   void zero(const Tensor& x) override {
     const auto element = ddl::size_of(x.type);
     if (x.contiguous()) {
-      std::memset(x.data, 0, static_cast<std::size_t>(x.size()) * element);
+      for_rows(x.size(), 1, [&](std::int64_t begin, std::int64_t end) {
+        std::memset(static_cast<std::byte*>(x.data) + static_cast<std::size_t>(begin) * element, 0,
+                    static_cast<std::size_t>(end - begin) * element);
+      });
       return;
     }
     for (std::int64_t r = 0; r < x.rows; ++r) {
@@ -76,17 +79,19 @@ class CpuBackend final : public Backend {
     for (std::int64_t r = 0; r < from.rows; ++r) std::copy_n(row(from, r), from.cols, row(to, r));
   }
   void add(const Tensor& from, const Tensor& to) override {
-    if (from.contiguous() && to.contiguous()) {
-      cpu::add(to.as<float>(), from.as<float>(), from.size());
-      return;
-    }
-    for (std::int64_t r = 0; r < from.rows; ++r) cpu::add(row(to, r), row(from, r), from.cols);
+    for_rows(from.rows, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) cpu::add(row(to, r), row(from, r), from.cols);
+    });
   }
   void gather_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
-    for (std::int64_t i = 0; i < rows.size; ++i) std::copy_n(row(from, rows.data[i]), from.cols, row(to, i));
+    for_rows(rows.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) std::copy_n(row(from, rows.data[i]), from.cols, row(to, i));
+    });
   }
   void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
-    for (std::int64_t i = 0; i < rows.size; ++i) std::copy_n(row(from, i), from.cols, row(to, rows.data[i]));
+    for_rows(rows.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) std::copy_n(row(from, i), from.cols, row(to, rows.data[i]));
+    });
   }
 
   // Dense ---------------------------------------------------------------------------------------
@@ -127,7 +132,9 @@ class CpuBackend final : public Backend {
     for (std::int64_t r = 0; r < to.rows; ++r) cpu::add(row(to, r), values.as<float>(), to.cols);
   }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
-    cpu::add_column_sums(x.as<float>(), x.rows, x.cols, x.stride, to.as<float>());
+    for_rows(x.cols, x.rows, [&](std::int64_t begin, std::int64_t end) {
+      cpu::add_column_sums(x.as<float>() + begin, x.rows, end - begin, x.stride, to.as<float>() + begin);
+    });
   }
 
   // Embedding -----------------------------------------------------------------------------------
@@ -320,9 +327,7 @@ class CpuBackend final : public Backend {
 
   // Loss ----------------------------------------------------------------------------------------
   /// The kernel and its gradient are read and written once for each block; logits leave the caches anyway.
-  [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override {
-    return 1024;
-  }
+  [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 1024; }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              bool gradient, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);

@@ -42,26 +42,31 @@ NMT_VECTORIZED void add_column_sums(const float* x, std::int64_t rows, std::int6
 NMT_VECTORIZED void dropout_row(const float* x, float* y, std::int64_t cols, std::array<std::uint32_t, 2> key,
                                 std::uint32_t threshold, float scale, std::uint32_t sample,
                                 std::uint32_t position, std::uint32_t first_column_block) {
+  // The same words as dropout_words gives, for 16 blocks of columns at a time.
   constexpr int lanes = 16;
   for (std::int64_t begin = 0; begin < cols; begin += 4 * lanes) {
-    std::uint32_t c0[lanes], c1[lanes], c2[lanes], c3[lanes];
+    std::uint64_t c0[lanes], c1[lanes], c2[lanes], c3[lanes];
     const auto block = first_column_block + static_cast<std::uint32_t>(begin / 4);
 #pragma omp simd
     for (int l = 0; l < lanes; ++l) {
-      const std::array<std::uint32_t, 4> words =
-          dropout_words(key, sample, position, block + static_cast<std::uint32_t>(l));
-      c0[l] = words[0];
-      c1[l] = words[1];
-      c2[l] = words[2];
-      c3[l] = words[3];
+      c0[l] = sample;
+      c1[l] = position;
+      c2[l] = block + static_cast<std::uint32_t>(l);
+      c3[l] = 0;
+    }
+    PhiloxKey round_key = key;
+    for (int round = 0; round < philox_rounds; ++round) {
+#pragma omp simd
+      for (int l = 0; l < lanes; ++l) philox_round(c0[l], c1[l], c2[l], c3[l], round_key);
+      philox_next_key(round_key);
     }
     float mask[4 * lanes];
 #pragma omp simd
     for (int l = 0; l < lanes; ++l) {
-      mask[4 * l + 0] = c0[l] < threshold ? 0.0f : scale;
-      mask[4 * l + 1] = c1[l] < threshold ? 0.0f : scale;
-      mask[4 * l + 2] = c2[l] < threshold ? 0.0f : scale;
-      mask[4 * l + 3] = c3[l] < threshold ? 0.0f : scale;
+      mask[4 * l + 0] = static_cast<std::uint32_t>(c0[l]) < threshold ? 0.0f : scale;
+      mask[4 * l + 1] = static_cast<std::uint32_t>(c1[l]) < threshold ? 0.0f : scale;
+      mask[4 * l + 2] = static_cast<std::uint32_t>(c2[l]) < threshold ? 0.0f : scale;
+      mask[4 * l + 3] = static_cast<std::uint32_t>(c3[l]) < threshold ? 0.0f : scale;
     }
     const std::int64_t width = std::min<std::int64_t>(4 * lanes, cols - begin);
 #pragma omp simd

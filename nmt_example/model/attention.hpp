@@ -6,9 +6,10 @@
 
 namespace nmt {
 
-/// Weights over the source's positions for a query, and with them the mean of the memory: the context. In
-/// training a row of a step is a sentence; in a search, a hypothesis. Scores of a query q and a key k =
-/// memory W:
+/// Weights over the source's positions for a query, and with them the mean of the values: the context. The
+/// values are the memory, or its product with a kernel that the context would be multiplied with otherwise,
+/// once for each position instead of once for each query. In training a row of a step is a sentence; in a
+/// search, a hypothesis. Scores of a query q and a key k = memory W:
 /// - luong: q . k; scaled_luong: g (q . k);
 /// - bahdanau: v . tanh(q V + k); normed_bahdanau: g v/|v| . tanh(q V + k + b).
 class Attention {
@@ -17,18 +18,21 @@ class Attention {
   Attention(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth);
   /// Declares the parameters that come behind the whole model's others.
   void declare_last(ParameterLayout& layout);
+  /// The values become the memory times the last rows of parameter `kernel`, [..., columns].
+  void project_values(std::size_t kernel, std::int64_t columns);
 
   /// Takes the working memory for `steps` steps. `shape`: of one step.
   void plan(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool training);
   /// Computes what does not depend on queries.
   void prepare(const StepContext& step, const Encoded& source);
-  /// Step t, or this and more steps: query [rows, units] -> context [rows, depth].
+  /// Step t, or this and more steps: query [rows, units] -> context [rows, columns of the values].
   void step(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
             const Tensor& context);
   /// Adds to d_query.
   void step_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& query,
                      const Tensor& d_context, const Tensor& d_query);
-  /// The rest of the backward pass, for all steps at once. Sets the source's d_memory.
+  /// The rest of the backward pass, for all steps at once. Sets the source's d_memory, and adds to the
+  /// gradient of the values' kernel.
   void finish(const StepContext& step, const Encoded& source, const Tensor& queries,
               const Tensor& d_contexts);
 
@@ -46,6 +50,10 @@ class Attention {
   }
   [[nodiscard]] bool normed() const noexcept { return kind_ == AttentionKind::normed_bahdanau; }
   [[nodiscard]] AttentionScore score(const StepContext& step) const;
+  [[nodiscard]] Tensor value_rows(const Tensor& kernel) const {
+    return kernel.row_range(kernel.rows - depth_, depth_);
+  }
+  [[nodiscard]] Tensor values(const Encoded& source) const { return value_kernel_ ? values_ : source.memory; }
 
   /// The query as the score has it.
   [[nodiscard]] Tensor score_query(std::int64_t t, const Tensor& query) const {
@@ -53,17 +61,20 @@ class Attention {
   }
 
   AttentionKind kind_;
-  std::int64_t units_;
+  std::int64_t units_, depth_;
   std::size_t memory_kernel_;
   std::size_t query_kernel_ = 0, v_ = 0, b_ = 0, g_ = 0;  // of additive scores; b and g of normed ones
   std::optional<std::size_t> scale_;
+  std::optional<std::size_t> value_kernel_;
+  std::int64_t value_columns_;
 
   AttentionShape shape_;
   Tensor keys_;       // [source steps * sentences, units]
+  Tensor values_;     // [source steps * sentences, value columns], if they are projected
   Tensor weights_;    // [steps * rows, source steps]
   Tensor queries_;    // [steps * rows, units], after the query's kernel
   Tensor direction_;  // [1, units]: g v/|v|
-  Tensor d_keys_, d_scores_, d_queries_, d_direction_;
+  Tensor d_keys_, d_values_, d_scores_, d_queries_, d_direction_;
 };
 
 }  // namespace nmt

@@ -37,6 +37,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
   }
   if (!all_attend_) return;
   output_kernel_ = layout.declare("attention/output_kernel", shape.units + depth, shape.attention_units);
+  attention_->project_values(output_kernel_, shape.attention_units);
 }
 
 void Decoder::declare_last(ParameterLayout& layout) {
@@ -51,12 +52,10 @@ void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_
   if (attention_) {
     attention_->plan(arena, shape, steps, training);
     fed_ = arena.take((steps + 1) * rows_, all_attend_ ? layers_.front().inputs(1) : depth_);
-    if (all_attend_) joined_ = arena.take(steps * rows_, units_ + depth_);
   }
   for (std::size_t l = 0; l < layers_.size(); ++l) {
     const std::size_t known = l >= attending_ ? layers_[l].parts() : l == 0 ? 1 : 0;
-    layers_[l].plan(arena, rows_, steps, searches ? 0 : known, training,
-                    all_attend_ && l + 1 == attending_ ? query_part(joined_) : Tensor());
+    layers_[l].plan(arena, rows_, steps, searches ? 0 : known, training);
   }
 }
 
@@ -75,7 +74,7 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
   }
   d_embedded_ = arena.take(rows, embedded_columns_);
   d_fed_ = output_attention_ ? d_output_ : arena.take(rows, fed_.cols);
-  if (all_attend_) d_joined_ = arena.take(rows, units_ + depth_);
+  if (all_attend_) d_queries_ = arena.take(rows, units_);
   const std::size_t above = std::max<std::size_t>(attending_, 1);
   for (std::size_t l = above; l < std::min(above + 2, layers_.size()); ++l) {
     d_inputs_[l % 2] = arena.take(rows, units_ + depth_);
@@ -97,12 +96,10 @@ void Decoder::attend(const StepContext& step, const Encoded& source, std::int64_
     layers_[l].advance(step, t, below);
   }
   const Tensor query = querying().output(t), after = slot(fed_, t + 1);
-  if (!all_attend_) {
-    attention_->step(step, source, t, query, after);
-    return;
+  attention_->step(step, source, t, query, after);
+  if (all_attend_) {
+    step.backend.multiply(query, Transpose::no, query_rows(step.value(output_kernel_)), true, after);
   }
-  attention_->step(step, source, t, query, context_part(slot(joined_, t)));
-  step.backend.multiply(slot(joined_, t), Transpose::no, step.value(output_kernel_), false, after);
 }
 
 void Decoder::forward(const StepContext& step, const Encoded& source, const Indices& ids) {
@@ -130,13 +127,11 @@ void Decoder::attend_backward(const StepContext& step, const Encoded& source, st
   Backend& backend = step.backend;
   const Tensor d_after = slot(d_fed_, t);
   if (t + 1 < steps_) backend.add(layers_[0].d_input(step, 1, t + 1), d_after);
-  Tensor d_above = slot(d_query, t), d_context = d_after;
+  Tensor d_above = slot(d_query, t);
   if (all_attend_) {
-    const Tensor d_joined = slot(d_joined_, t);
-    backend.multiply(d_after, Transpose::yes, step.value(output_kernel_), false, d_joined);
-    d_context = context_part(d_joined);
+    backend.multiply(d_after, Transpose::yes, query_rows(step.value(output_kernel_)), false, d_above);
   }
-  attention_->step_backward(step, source, t, querying().output(t), d_context, d_above);
+  attention_->step_backward(step, source, t, querying().output(t), d_after, d_above);
   if (all_attend_ && !output_attention_) backend.add(slot(d_output_, t), d_above);
   for (std::size_t l = attending_; l-- > 0;) {
     layers_[l].retreat(step, t, d_above);
@@ -158,7 +153,7 @@ Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
       attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
     }
     layers_[l].backward(step, d_above, {}, d_inputs);
-    d_above = l == 0 ? d_inputs : query_part(d_inputs);
+    d_above = l == 0 ? d_inputs : part_below(d_inputs);
     if (l == 0 || !attention_) continue;
     // The last steps' old contexts have no step after them, and the first one's is a constant.
     const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
@@ -171,12 +166,12 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
   Backend& backend = step.backend;
   const Tensor d_below = backward_above(step, source);
   if (attending_ > 0) {
-    const Tensor d_query = all_attend_ ? query_part(d_joined_) : d_below;
+    const Tensor d_query = all_attend_ ? d_queries_ : d_below;
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
     for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
     if (all_attend_) {
-      backend.gemm(Transpose::yes, Transpose::no, joined_, d_fed_, true, step.gradient(output_kernel_));
-      step.added_gradient(output_kernel_);
+      backend.gemm(Transpose::yes, Transpose::no, querying().output(), d_fed_, true,
+                   query_rows(step.gradient(output_kernel_)));
     }
     for (std::size_t l = attending_; l-- > 0;) {
       layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
@@ -185,7 +180,8 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
   if (!attention_ && !source.d_memory.empty()) backend.zero(source.d_memory);
   embedding_.backward(step, d_embedded_, ids);
   if (attention_) {
-    attention_->finish(step, source, querying().output(), all_attend_ ? context_part(d_joined_) : d_fed_);
+    attention_->finish(step, source, querying().output(), d_fed_);
+    if (all_attend_) step.added_gradient(output_kernel_);
   }
   for (std::size_t l = 0; l < source.d_states.size(); ++l) {
     const RnnState to = source.d_states[l];

@@ -14,8 +14,8 @@ constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_
 /// The target side, up to the vectors that the output projection reads. tensorflow/nmt's architectures:
 /// - without attention, each layer reads the one below;
 /// - `standard`: all layers attend: the top one's output is the query, the attention vector = [top output;
-///   context] W (no bias, no tanh) is a part of the lowest one's next input, and, with output_attention, the
-///   output;
+///   context] W (no bias, no tanh; computed as top output Wq + mean of memory Wc) is a part of the lowest
+///   one's next input, and, with output_attention, the output;
 /// - `gnmt` and `gnmt_v2`: the lowest layer attends: its output is the query, and the context a part of its
 ///   next input and of the inputs of all layers above: that of the step before (gnmt), or of the same
 ///   (gnmt_v2).
@@ -63,9 +63,13 @@ class Decoder {
   /// The layer whose output is the query.
   [[nodiscard]] const RnnLayer& querying() const { return layers_[std::max<std::size_t>(attending_, 1) - 1]; }
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return x.row_range(t * rows_, rows_); }
-  [[nodiscard]] Tensor query_part(const Tensor& joined) const { return joined.col_range(0, units_); }
-  [[nodiscard]] Tensor context_part(const Tensor& joined) const {
-    return joined.col_range(units_, joined.cols - units_);
+  /// Of an input of layers above an attending one: the layer's below, and the context's.
+  [[nodiscard]] Tensor part_below(const Tensor& inputs) const { return inputs.col_range(0, units_); }
+  [[nodiscard]] Tensor context_part(const Tensor& inputs) const {
+    return inputs.col_range(units_, inputs.cols - units_);
+  }
+  [[nodiscard]] Tensor query_rows(const Tensor& output_kernel) const {
+    return output_kernel.row_range(0, units_);
   }
 
   /// What layers above an attending one read of the source in all steps.
@@ -83,9 +87,9 @@ class Decoder {
 
   std::int64_t rows_ = 0, steps_ = 0;  // rows of a step
   Tensor embedded_;                    // [steps * rows, embedding]
-  Tensor fed_;     // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
-  Tensor joined_;  // [steps * rows, units + depth]: query and context, if all layers attend
-  Tensor d_embedded_, d_output_, d_joined_;
+  Tensor fed_;  // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
+  Tensor d_embedded_, d_output_;
+  Tensor d_queries_;                // [steps * rows, units], if all layers attend
   Tensor d_fed_;                    // [steps * rows, ...]: of those after steps
   std::array<Tensor, 2> d_inputs_;  // of layers above attending ones, or without attention
 };
