@@ -191,9 +191,10 @@ class Backend {
   [[nodiscard]] virtual std::int64_t logits_rows(std::int64_t vocabulary) const = 0;
   /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
   /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
-  /// If `gradient`, logits become the gradient of the smoothed loss; else they are overwritten.
+  /// Sets `gradient`, if it has memory, to `scale` times the gradient of the smoothed loss; it may be the
+  /// logits themselves, or a 16-bit tensor whose rows begin where theirs do. Logits are overwritten.
   virtual void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                                     bool gradient, const Tensor& sums) = 0;
+                                     const Tensor& gradient, double scale, const Tensor& sums) = 0;
   /// Rows become log-probabilities.
   virtual void log_softmax(const Tensor& logits) = 0;
 

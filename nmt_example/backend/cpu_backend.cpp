@@ -2,6 +2,7 @@
 #include <omp.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -12,7 +13,8 @@
 #include "ddl/error.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cpu_kernels.hpp"
-#include "nmt_example/backend/packed_products.hpp"
+#include "nmt_example/backend/cpu_rows.hpp"
+#include "nmt_example/backend/products.hpp"
 
 namespace nmt {
 namespace {
@@ -39,58 +41,53 @@ class CpuBackend final : public Backend {
   }
   void upload(const Tensor& to, std::span<const float> from) override {
     parameters_changed();
-    if (to.type == ddl::DataType::f64) {
-      for (std::int64_t r = 0; r < to.rows; ++r)
-        std::copy_n(from.data() + r * to.cols, to.cols, to.as<double>() + r * to.stride);
-      return;
+    for (std::int64_t r = 0; r < to.rows; ++r) {
+      const float* const x = from.data() + r * to.cols;
+      if (to.type == ddl::DataType::f64) {
+        std::copy_n(x, to.cols, to.as<double>() + r * to.stride);
+        continue;
+      }
+      std::copy_n(x, to.cols, rows().write(to, r, 0));
+      rows().put(to, r, 0);
     }
-    for (std::int64_t r = 0; r < to.rows; ++r) std::copy_n(from.data() + r * to.cols, to.cols, row(to, r));
   }
   void upload(const Indices& to, std::span<const std::int32_t> from) override {
     std::copy(from.begin(), from.end(), to.data);
   }
-  void download(const Tensor& from, std::span<float> to) override {
-    for (std::int64_t r = 0; r < from.rows; ++r)
-      std::copy_n(row(from, r), from.cols, to.data() + r * from.cols);
-  }
-  void download(const Tensor& from, std::span<double> to) override {
-    for (std::int64_t r = 0; r < from.rows; ++r) {
-      if (from.type == ddl::DataType::f64) {
-        std::copy_n(from.as<double>() + r * from.stride, from.cols, to.data() + r * from.cols);
-      } else {
-        std::copy_n(row(from, r), from.cols, to.data() + r * from.cols);
-      }
-    }
-  }
+  void download(const Tensor& from, std::span<float> to) override { download_to(from, to.data()); }
+  void download(const Tensor& from, std::span<double> to) override { download_to(from, to.data()); }
   void zero(const Tensor& x) override {
-    const auto element = ddl::size_of(x.type);
+    const auto element = static_cast<std::int64_t>(ddl::size_of(x.type));
+    const auto clear = [](std::byte* from, std::int64_t bytes) {
+      std::memset(from, 0, static_cast<std::size_t>(bytes));
+    };
     if (x.contiguous()) {
-      for_rows(x.size(), 1, [&](std::int64_t begin, std::int64_t end) {
-        std::memset(static_cast<std::byte*>(x.data) + static_cast<std::size_t>(begin) * element, 0,
-                    static_cast<std::size_t>(end - begin) * element);
+      return for_rows(x.size(), 1, [&](std::int64_t begin, std::int64_t end) {
+        clear(static_cast<std::byte*>(x.data) + begin * element, (end - begin) * element);
       });
-      return;
     }
-    for (std::int64_t r = 0; r < x.rows; ++r) {
-      std::memset(row(x, r), 0, static_cast<std::size_t>(x.cols) * element);
-    }
+    for_rows(x.rows, x.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) clear(row_bytes(x, r), x.cols * element);
+    });
   }
   void copy(const Tensor& from, const Tensor& to) override {
-    for (std::int64_t r = 0; r < from.rows; ++r) std::copy_n(row(from, r), from.cols, row(to, r));
+    for_rows(from.rows, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) copy_row(from, r, to, r);
+    });
   }
   void add(const Tensor& from, const Tensor& to) override {
     for_rows(from.rows, from.cols, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) cpu::add(row(to, r), row(from, r), from.cols);
+      for (std::int64_t r = begin; r < end; ++r) add_row_to(from, r, to, r);
     });
   }
-  void gather_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
-    for_rows(rows.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) std::copy_n(row(from, rows.data[i]), from.cols, row(to, i));
+  void gather_rows(const Tensor& from, const Indices& ids, const Tensor& to) override {
+    for_rows(ids.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) copy_row(from, ids.data[i], to, i);
     });
   }
-  void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
-    for_rows(rows.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t i = begin; i < end; ++i) std::copy_n(row(from, i), from.cols, row(to, rows.data[i]));
+  void scatter_rows(const Tensor& from, const Indices& ids, const Tensor& to) override {
+    for_rows(ids.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t i = begin; i < end; ++i) copy_row(from, i, to, ids.data[i]);
     });
   }
 
@@ -106,6 +103,8 @@ class CpuBackend final : public Backend {
       if (!accumulate) zero(c);
       return;
     }
+    if (a.type != ddl::DataType::f32) return products_.multiply(ta, tb, a, b, accumulate, c);
+    assert(b.type == ddl::DataType::f32 && c.type == ddl::DataType::f32);
     const dnnl_status_t status = dnnl_sgemm(
         ta == Transpose::yes ? 'T' : 'N', tb == Transpose::yes ? 'T' : 'N', c.rows, c.cols, inner, 1.0f,
         a.as<float>(), a.stride, b.as<float>(), b.stride, accumulate ? 1.0f : 0.0f, c.as<float>(), c.stride);
@@ -118,30 +117,37 @@ class CpuBackend final : public Backend {
   }
   void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
                 const Tensor& c) override {
+    if (a.empty()) return gemm(Transpose::no, tb, a, parameter, accumulate, c);
     // With more rows, oneDNN's sgemm is as fast, but not with a transposed factor; with a small parameter, a
     // call's own cost counts.
     constexpr std::int64_t most_rows = 256, least_elements = 4096;
-    const bool plain_is_as_fast = tb == Transpose::no && a.rows > most_rows;
-    if (plain_is_as_fast || parameter.size() < least_elements || a.empty()) {
+    const bool plain_is_as_fast =
+        (tb == Transpose::no && a.rows > most_rows) || parameter.size() < least_elements;
+    if (plain_is_as_fast && a.type == ddl::DataType::f32) {
       return gemm(Transpose::no, tb, a, parameter, accumulate, c);
     }
-    packed_.multiply(a, tb, parameter, accumulate, c);
+    products_.multiply_packed(a, tb, parameter, accumulate, c);
   }
-  void parameters_changed() override { packed_.forget(); }
+  void parameters_changed() override { products_.forget(); }
   void add_row(const Tensor& values, const Tensor& to) override {
-    for (std::int64_t r = 0; r < to.rows; ++r) cpu::add(row(to, r), values.as<float>(), to.cols);
+    for_rows(to.rows, to.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) add_row_to(values, 0, to, r);
+    });
   }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
     for_rows(x.cols, x.rows, [&](std::int64_t begin, std::int64_t end) {
-      cpu::add_column_sums(x.as<float>() + begin, x.rows, end - begin, x.stride, to.as<float>() + begin);
+      const Tensor part = x.col_range(begin, end - begin);
+      float* const sums = to.as<float>() + begin;
+      if (x.type == ddl::DataType::f32) {
+        return cpu::add_column_sums(part.as<float>(), part.rows, part.cols, part.stride, sums);
+      }
+      for (std::int64_t r = 0; r < part.rows; ++r) cpu::add(sums, rows().read(part, r, 0), part.cols);
     });
   }
 
   // Embedding -----------------------------------------------------------------------------------
   void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) override {
-    for (std::int64_t i = 0; i < ids.size; ++i) {
-      cpu::add(row(table_gradient, ids.data[i]), row(gradient, i), gradient.cols);
-    }
+    for (std::int64_t i = 0; i < ids.size; ++i) add_row_to(gradient, i, table_gradient, ids.data[i]);
   }
 
   // Dropout -------------------------------------------------------------------------------------
@@ -157,10 +163,11 @@ class CpuBackend final : public Backend {
     const auto scale = static_cast<float>(1.0 / (1.0 - rate));
     for_rows(x.rows, x.cols, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
-        cpu::dropout_row(row(x, r), row(y, r), x.cols, philox_key, threshold, scale,
+        cpu::dropout_row(rows().read(x, r, 0), rows().write(y, r, 1), x.cols, philox_key, threshold, scale,
                          static_cast<std::uint32_t>(samples.data[r % samples.size]),
                          static_cast<std::uint32_t>(first_position + r / samples.size),
                          static_cast<std::uint32_t>(first_column / 4));
+        rows().put(y, r, 1);
       }
     });
   }
@@ -170,16 +177,20 @@ class CpuBackend final : public Backend {
     const std::int64_t units = s.c.cols;
     for_rows(s.c.rows, units * 40, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = begin; b < end; ++b) {
-        float* const output = s.output.data != nullptr ? row(s.output, b) : nullptr;
         if (s.lengths.size != 0 && s.step >= s.lengths.data[b]) {
-          if (s.c.data != s.c_prev.data) std::copy_n(row(s.c_prev, b), units, row(s.c, b));
-          if (s.h.data != s.h_prev.data) std::copy_n(row(s.h_prev, b), units, row(s.h, b));
-          if (output != nullptr) std::fill_n(output, units, 0.0f);
-        } else {
-          cpu::lstm_forward_row(row(s.gates, b), s.bias.as<float>(), row(s.c_prev, b), row(s.c, b),
-                                row(s.h, b), row(s.tanh_c, b), output, units,
-                                static_cast<float>(s.forget_bias));
+          if (s.c.data != s.c_prev.data) copy_row(s.c_prev, b, s.c, b);
+          if (s.h.data != s.h_prev.data) copy_row(s.h_prev, b, s.h, b);
+          if (s.output.data != nullptr) zero(s.output.row_range(b, 1));
+          continue;
         }
+        cpu::lstm_forward_row(rows().edit(s.gates, b, 0), s.bias.as<float>(), rows().read(s.c_prev, b, 1),
+                              rows().write(s.c, b, 2), rows().write(s.h, b, 3), rows().write(s.tanh_c, b, 4),
+                              rows().write(s.output, b, 5), units, static_cast<float>(s.forget_bias));
+        rows().put(s.gates, b, 0);
+        rows().put(s.c, b, 2);
+        rows().put(s.h, b, 3);
+        rows().put(s.tanh_c, b, 4);
+        rows().put(s.output, b, 5);
       }
     });
   }
@@ -187,25 +198,43 @@ class CpuBackend final : public Backend {
     const std::int64_t units = s.d_c.cols;
     for_rows(s.d_c.rows, units * 10, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = begin; b < end; ++b) {
-        float* const d_h = row(s.d_h, b);
-        float* const d_h_prev = s.d_h_prev.data != nullptr ? row(s.d_h_prev, b) : nullptr;
         if (s.lengths.size != 0 && s.step >= s.lengths.data[b]) {
-          if (d_h_prev != nullptr && d_h_prev != d_h) std::copy_n(d_h, units, d_h_prev);
-          std::fill_n(row(s.gates, b), 4 * units, 0.0f);
+          if (s.d_h_prev.data != nullptr && s.d_h_prev.data != s.d_h.data) copy_row(s.d_h, b, s.d_h_prev, b);
+          zero(s.gates.row_range(b, 1));
           continue;
         }
-        if (s.d_output.data != nullptr) cpu::add(d_h, row(s.d_output, b), units);
-        cpu::lstm_backward_row(row(s.gates, b), row(s.c_prev, b), row(s.tanh_c, b), d_h, row(s.d_c, b),
-                               units);
-        if (d_h_prev != nullptr) std::fill_n(d_h_prev, units, 0.0f);
+        float* const d_h = rows().edit(s.d_h, b, 0);
+        if (s.d_output.data != nullptr) cpu::add(d_h, rows().read(s.d_output, b, 1), units);
+        cpu::lstm_backward_row(rows().edit(s.gates, b, 2), rows().read(s.c_prev, b, 3),
+                               rows().read(s.tanh_c, b, 4), d_h, rows().edit(s.d_c, b, 5), units);
+        rows().put(s.gates, b, 2);
+        rows().put(s.d_c, b, 5);
+        if (s.d_h_prev.data != nullptr) zero(s.d_h_prev.row_range(b, 1));
       }
     });
   }
 
   // Other cells ---------------------------------------------------------------------------------
-  void cell_rows(CellOperation operation, const CellRows& rows) override {
-    for_rows(rows.gates.rows, rows.gates.cols * 10,
-             [&](std::int64_t begin, std::int64_t end) { cpu::cell_rows(operation, rows, begin, end); });
+  void cell_rows(CellOperation operation, const CellRows& cells) override {
+    for_rows(cells.gates.rows, cells.gates.cols * 10, [&](std::int64_t begin, std::int64_t end) {
+      if (cells.gates.type == ddl::DataType::f32) return cpu::cell_rows(operation, cells, begin, end);
+      for (std::int64_t r = begin; r < end; ++r) {
+        CellRows row = cells;
+        std::size_t slot = 0;
+        const std::array operands = {&row.gates,    &row.saved, &row.scratch, &row.h_before,
+                                     &row.c_before, &row.h,     &row.c,       &row.output,
+                                     &row.d_output, &row.d_h,   &row.d_c};
+        for (Tensor* x : operands) *x = {rows().edit(*x, r, slot++), x->rows, x->cols, 0, ddl::DataType::f32};
+        cpu::cell_rows(operation, row, r, r + 1);
+        slot = 0;
+        for (const Tensor* x : {&cells.gates, &cells.saved, &cells.scratch, &cells.h_before, &cells.c_before,
+                                &cells.h, &cells.c, &cells.output, &cells.d_output, &cells.d_h, &cells.d_c}) {
+          const bool is_read_only = x == &cells.h_before || x == &cells.c_before || x == &cells.d_output;
+          if (!is_read_only) rows().put(*x, r, slot);
+          ++slot;
+        }
+      }
+    });
   }
 
   // Attention -----------------------------------------------------------------------------------
@@ -218,17 +247,19 @@ class CpuBackend final : public Backend {
                for (std::int64_t r = begin; r < end; ++r) {
                  const std::int64_t b = sentence(shape, r);
                  const std::int64_t length = lengths.data[b];
-                 float* const w = row(weights, r);
+                 const float* const q = rows().read(query, r, 0);
+                 float* const w = rows().write(weights, r, 1);
                  for (std::int64_t s = 0; s < length; ++s) {
-                   const float* const key = row(keys, s * shape.sentences + b);
-                   w[s] = score.v.data != nullptr
-                              ? cpu::additive_score(row(query, r), key, score.v.as<float>(), keys.cols)
-                              : g * cpu::dot(row(query, r), key, query.cols);
+                   const std::int64_t position = s * shape.sentences + b;
+                   w[s] = score.v.data != nullptr ? cpu::additive_score(q, rows().read(keys, position, 2),
+                                                                        score.v.as<float>(), keys.cols)
+                                                  : g * dot(q, keys, position);
                  }
                  if (length > 0) cpu::softmax(w, length);
                  std::fill(w + length, w + shape.source_steps, 0.0f);
-                 cpu::weighted_sum(w, length, row(memory, b), memory.stride * shape.sentences,
-                                   row(context, r), memory.cols);
+                 weighted_sum(w, length, memory, b, shape.sentences, rows().write(context, r, 3));
+                 rows().put(weights, r, 1);
+                 rows().put(context, r, 3);
                }
              });
   }
@@ -242,28 +273,30 @@ class CpuBackend final : public Backend {
                for (std::int64_t r = begin; r < end; ++r) {
                  const std::int64_t b = sentence(shape, r);
                  const std::int64_t length = lengths.data[b];
-                 const float* const w = row(weights, r);
-                 float* const ds = row(d_scores, r);
+                 const float* const w = rows().read(weights, r, 0);
+                 const float* const dc = rows().read(d_context, r, 1);
+                 float* const ds = rows().write(d_scores, r, 2);
                  float inner = 0.0f;
                  for (std::int64_t s = 0; s < length; ++s) {
-                   ds[s] = cpu::dot(row(d_context, r), row(memory, s * shape.sentences + b), memory.cols);
+                   ds[s] = dot(dc, memory, s * shape.sentences + b);
                    inner += ds[s] * w[s];
                  }
-                 float* const dq = row(d_query, r);
                  for (std::int64_t s = 0; s < length; ++s) ds[s] = w[s] * (ds[s] - inner);
                  std::fill(ds + length, ds + shape.source_steps, 0.0f);
+                 float* const dq = rows().write(d_query, r, 3);
                  if (score.v.data != nullptr) {
+                   const float* const q = rows().read(query, r, 4);
                    std::fill_n(dq, keys.cols, 0.0f);
                    for (std::int64_t s = 0; s < length; ++s) {
-                     cpu::additive_backward(ds[s], row(query, r), row(keys, s * shape.sentences + b),
+                     cpu::additive_backward(ds[s], q, rows().read(keys, s * shape.sentences + b, 5),
                                             score.v.as<float>(), dq, keys.cols);
                    }
-                   continue;
+                 } else {
+                   weighted_sum(ds, length, keys, b, shape.sentences, dq);
+                   for (std::int64_t j = 0; g != 1.0f && j < keys.cols; ++j) dq[j] *= g;
                  }
-                 cpu::weighted_sum(ds, length, row(keys, b), keys.stride * shape.sentences, dq, keys.cols);
-                 if (g != 1.0f) {
-                   for (std::int64_t j = 0; j < keys.cols; ++j) dq[j] *= g;
-                 }
+                 rows().put(d_scores, r, 2);
+                 rows().put(d_query, r, 3);
                }
              });
   }
@@ -272,40 +305,24 @@ class CpuBackend final : public Backend {
                                  const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
                                  const Tensor& d_keys, const Tensor& d_memory,
                                  const AttentionScore& d_score) override {
-    const float g = scale_of(score);
-    const std::int64_t sentences = shape.sentences;
-    if (sentences == 0) return;
-    const std::int64_t steps = query.rows / sentences;
-    float scale_gradient = 0.0f;
-    for (std::int64_t b = 0; b < sentences; ++b) {
-      const std::int64_t length = lengths.data[b];
-      for (std::int64_t s = length; s < shape.source_steps; ++s) {
-        std::fill_n(row(d_keys, s * sentences + b), d_keys.cols, 0.0f);
-        std::fill_n(row(d_memory, s * sentences + b), d_memory.cols, 0.0f);
+    if (shape.sentences == 0) return;
+    const std::int64_t steps = query.rows / shape.sentences;
+    const bool additive = score.v.data != nullptr;
+    // Sums of each sentence are added in their order, so that bits do not depend on the threads.
+    d_v_.assign(static_cast<std::size_t>(shape.sentences * (additive ? keys.cols : 1)), 0.0f);
+    const std::int64_t work = shape.source_steps * steps * (keys.cols * (additive ? 10 : 1) + d_memory.cols);
+    for_rows(shape.sentences, work, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        float* const d_v = d_v_.data() + b * (additive ? keys.cols : 1);
+        sentence_backward(shape, b, lengths.data[b], score, query, keys, weights, d_scores, d_context, d_keys,
+                          d_memory, d_v);
       }
-      // Rows of one sentence, a whole batch apart.
-      const auto every_sentence = [&](const Tensor& x) {
-        return Tensor(row(x, b), steps, x.cols, x.stride * sentences, x.type);
-      };
-      const auto positions = [&](const Tensor& x) {
-        return Tensor(row(x, b), length, x.cols, x.stride * sentences, x.type);
-      };
-      if (score.v.data == nullptr) {
-        gemm(Transpose::yes, Transpose::no, every_sentence(d_scores).col_range(0, length),
-             every_sentence(query), false, positions(d_keys));
-      }
-      gemm(Transpose::yes, Transpose::no, every_sentence(weights).col_range(0, length),
-           every_sentence(d_context), false, positions(d_memory));
-      if (score.scale.data == nullptr) continue;
-      for (std::int64_t s = 0; s < length; ++s) {
-        float* const dk = row(d_keys, s * sentences + b);
-        scale_gradient += cpu::dot(dk, row(keys, s * sentences + b), keys.cols);
-        for (std::int64_t j = 0; j < d_keys.cols; ++j) dk[j] *= g;
-      }
+    });
+    if (additive) {
+      cpu::add_column_sums(d_v_.data(), shape.sentences, keys.cols, keys.cols, d_score.v.as<float>());
+    } else if (score.scale.data != nullptr) {
+      cpu::add_column_sums(d_v_.data(), shape.sentences, 1, 1, d_score.scale.as<float>());
     }
-    if (score.scale.data != nullptr) *d_score.scale.as<float>() += scale_gradient;
-    if (score.v.data != nullptr)
-      additive_memory_backward(shape, score, query, keys, lengths, d_scores, d_keys, d_score);
   }
 
   void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
@@ -329,8 +346,9 @@ class CpuBackend final : public Backend {
   /// The kernel and its gradient are read and written once for each block; logits leave the caches anyway.
   [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 1024; }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             bool gradient, const Tensor& sums) override {
+                             const Tensor& gradient, double scale, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64);
+    const float factor = gradient.data != nullptr ? static_cast<float>(scale) : 0.0f;
     double nll = 0;
     double smoothed = 0;
     // Row losses are added in the order of rows, whatever the number of threads.
@@ -338,7 +356,11 @@ class CpuBackend final : public Backend {
     for_rows(logits.rows, logits.cols * 20, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         row_losses_[static_cast<std::size_t>(r)] = cpu::cross_entropy_row(
-            row(logits, r), logits.cols, targets.data[r], static_cast<float>(label_smoothing), gradient);
+            row(logits, r), logits.cols, targets.data[r], static_cast<float>(label_smoothing), factor);
+        if (gradient.data == nullptr || gradient.type == ddl::DataType::f32) continue;
+        // The rows share memory.
+        std::copy_n(row(logits, r), logits.cols, rows().write(gradient, r, 0));
+        rows().put(gradient, r, 0);
       }
     });
     for (std::int64_t r = 0; r < logits.rows; ++r) {
@@ -389,28 +411,98 @@ class CpuBackend final : public Backend {
     return score.scale.data != nullptr ? *score.scale.as<float>() : 1.0f;
   }
 
-  /// d_keys, and d_v by sentences, so that its bits do not depend on the threads.
-  void additive_memory_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
-                                const Tensor& keys, const Indices& lengths, const Tensor& d_scores,
-                                const Tensor& d_keys, const AttentionScore& d_score) {
-    const std::int64_t units = keys.cols, steps = query.rows / shape.sentences;
-    d_v_.assign(static_cast<std::size_t>(shape.sentences * units), 0.0f);
-    for_rows(shape.sentences, shape.source_steps * steps * units * 10,
-             [&](std::int64_t begin, std::int64_t end) {
-               for (std::int64_t b = begin; b < end; ++b) {
-                 for (std::int64_t s = 0; s < lengths.data[b]; ++s) {
-                   const std::int64_t position = s * shape.sentences + b;
-                   std::fill_n(row(d_keys, position), units, 0.0f);
-                   for (std::int64_t t = 0; t < steps; ++t) {
-                     const std::int64_t r = t * shape.sentences + b;
-                     cpu::additive_memory_backward(row(d_scores, r)[s], row(query, r), row(keys, position),
-                                                   score.v.as<float>(), row(d_keys, position),
-                                                   d_v_.data() + b * units, units);
-                   }
-                 }
-               }
-             });
-    cpu::add_column_sums(d_v_.data(), shape.sentences, units, units, d_score.v.as<float>());
+  static cpu::Rows& rows() { return cpu::rows_of_thread(); }
+  static std::byte* row_bytes(const Tensor& x, std::int64_t r) {
+    return static_cast<std::byte*>(x.data) + r * x.stride * static_cast<std::int64_t>(ddl::size_of(x.type));
+  }
+  static void copy_row(const Tensor& from, std::int64_t r, const Tensor& to, std::int64_t to_row) {
+    if (from.type == to.type) {
+      std::memcpy(row_bytes(to, to_row), row_bytes(from, r),
+                  static_cast<std::size_t>(from.cols) * ddl::size_of(from.type));
+      return;
+    }
+    std::copy_n(rows().read(from, r, 0), from.cols, rows().write(to, to_row, 1));
+    rows().put(to, to_row, 1);
+  }
+  static void add_row_to(const Tensor& from, std::int64_t r, const Tensor& to, std::int64_t to_row) {
+    cpu::add(rows().edit(to, to_row, 0), rows().read(from, r, 1), from.cols);
+    rows().put(to, to_row, 0);
+  }
+  template <typename T>
+  void download_to(const Tensor& from, T* to) {
+    for (std::int64_t r = 0; r < from.rows; ++r) {
+      if (from.type == ddl::DataType::f64) {
+        std::copy_n(from.as<double>() + r * from.stride, from.cols, to + r * from.cols);
+      } else {
+        std::copy_n(rows().read(from, r, 0), from.cols, to + r * from.cols);
+      }
+    }
+  }
+
+  static float dot(const float* a, const Tensor& x, std::int64_t r) {
+    return x.type == ddl::DataType::f32 ? cpu::dot(a, row(x, r), x.cols)
+                                        : cpu::dot(a, x.as<std::uint16_t>() + r * x.stride, x.cols);
+  }
+  /// y = sum of `count` rows of x from row `first`, `every` rows apart, times a.
+  static void weighted_sum(const float* a, std::int64_t count, const Tensor& x, std::int64_t first,
+                           std::int64_t every, float* y) {
+    x.type == ddl::DataType::f32
+        ? cpu::weighted_sum(a, count, row(x, first), x.stride * every, y, x.cols)
+        : cpu::weighted_sum(a, count, x.as<std::uint16_t>() + first * x.stride, x.stride * every, y, x.cols);
+  }
+
+  /// Rows of one sentence as fp32, a whole batch apart or, of a 16-bit tensor, in `copy`.
+  static Tensor of_sentence(const Tensor& x, std::int64_t b, std::int64_t sentences, std::int64_t count,
+                            std::vector<float>& copy, bool reads) {
+    if (x.type == ddl::DataType::f32) return {row(x, b), count, x.cols, x.stride * sentences, x.type};
+    copy.resize(static_cast<std::size_t>(count * x.cols));
+    for (std::int64_t i = 0; reads && i < count; ++i) {
+      std::copy_n(rows().read(x, i * sentences + b, 0), x.cols, copy.data() + i * x.cols);
+    }
+    return {copy.data(), count, x.cols, x.cols, ddl::DataType::f32};
+  }
+  static void put_back(const Tensor& values, const Tensor& x, std::int64_t b, std::int64_t sentences) {
+    for (std::int64_t i = 0; x.type != ddl::DataType::f32 && i < values.rows; ++i) {
+      copy_row(values, i, x, i * sentences + b);
+    }
+  }
+
+  /// `attention_memory_backward` of one sentence; adds to d_v [units], or to the scale's gradient d_v[0].
+  void sentence_backward(const AttentionShape& shape, std::int64_t b, std::int64_t length,
+                         const AttentionScore& score, const Tensor& query, const Tensor& keys,
+                         const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
+                         const Tensor& d_keys, const Tensor& d_memory, float* d_v) {
+    static thread_local std::array<std::vector<float>, 7> copies;
+    const std::int64_t sentences = shape.sentences, steps = query.rows / sentences;
+    for (std::int64_t s = length; s < shape.source_steps; ++s) {
+      zero(d_keys.row_range(s * sentences + b, 1));
+      zero(d_memory.row_range(s * sentences + b, 1));
+    }
+    const Tensor q = of_sentence(query, b, sentences, steps, copies[0], true);
+    const Tensor k = of_sentence(keys, b, sentences, length, copies[1], true);
+    const Tensor w = of_sentence(weights, b, sentences, steps, copies[2], true).col_range(0, length);
+    const Tensor ds = of_sentence(d_scores, b, sentences, steps, copies[3], true).col_range(0, length);
+    const Tensor dc = of_sentence(d_context, b, sentences, steps, copies[4], true);
+    const Tensor dk = of_sentence(d_keys, b, sentences, length, copies[5], false);
+    const Tensor dm = of_sentence(d_memory, b, sentences, length, copies[6], false);
+    gemm(Transpose::yes, Transpose::no, w, dc, false, dm);
+    if (score.v.data != nullptr) {
+      for (std::int64_t s = 0; s < length; ++s) {
+        std::fill_n(row(dk, s), dk.cols, 0.0f);
+        for (std::int64_t t = 0; t < steps; ++t) {
+          cpu::additive_memory_backward(row(ds, t)[s], row(q, t), row(k, s), score.v.as<float>(), row(dk, s),
+                                        d_v, dk.cols);
+        }
+      }
+    } else {
+      gemm(Transpose::yes, Transpose::no, ds, q, false, dk);
+      for (std::int64_t s = 0; score.scale.data != nullptr && s < length; ++s) {
+        *d_v += cpu::dot(row(dk, s), row(k, s), dk.cols);
+        for (std::int64_t j = 0; j < dk.cols; ++j) row(dk, s)[j] *= scale_of(score);
+      }
+    }
+    put_back(dk, d_keys, b, sentences);
+    put_back(dm, d_memory, b, sentences);
   }
 
   /// Splits `rows` over the threads if there is enough work; `work` estimates the operations of one row.
@@ -427,7 +519,7 @@ class CpuBackend final : public Backend {
   }
 
   int threads_;
-  cpu::PackedProducts packed_;
+  cpu::Products products_;
   std::vector<cpu::RowLoss> row_losses_;
   std::vector<float> d_v_;
 };

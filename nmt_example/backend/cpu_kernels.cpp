@@ -1,6 +1,7 @@
 #include "nmt_example/backend/cpu_kernels.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "nmt_example/backend/cpu_math.hpp"
@@ -16,7 +17,57 @@ NMT_INLINE float row_max(const float* x, std::int64_t n) noexcept {
   return largest;
 }
 
+NMT_INLINE float wide(float x) noexcept { return x; }
+NMT_INLINE float wide(std::uint16_t x) noexcept {
+  return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+}
+
+template <typename T>
+NMT_INLINE float dot_of(const float* a, const T* b, std::int64_t n) noexcept {
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * wide(b[i]);
+  return sum;
+}
+
+template <typename T>
+NMT_INLINE void weighted_sum_of(const float* a, std::int64_t count, const T* x, std::int64_t stride, float* y,
+                                std::int64_t n) noexcept {
+  constexpr std::int64_t block = 64;
+  std::int64_t begin = 0;
+  for (; begin + block <= n; begin += block) {
+    float sums[block] = {};
+    for (std::int64_t s = 0; s < count; ++s) {
+      const float weight = a[s];
+      const T* row = x + s * stride + begin;
+#pragma omp simd
+      for (std::int64_t j = 0; j < block; ++j) sums[j] += weight * wide(row[j]);
+    }
+    std::copy(sums, sums + block, y + begin);
+  }
+  for (; begin < n; ++begin) {
+    float sum = 0.0f;
+    for (std::int64_t s = 0; s < count; ++s) sum += a[s] * wide(x[s * stride + begin]);
+    y[begin] = sum;
+  }
+}
+
 }  // namespace
+
+NMT_VECTORIZED void widen(const std::uint16_t* from, float* to, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) to[i] = wide(from[i]);
+}
+
+NMT_VECTORIZED void narrow(const float* from, std::uint16_t* to, std::int64_t n) {
+#pragma omp simd
+  for (std::int64_t i = 0; i < n; ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
+    const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+    // A NaN stays one.
+    to[i] = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+  }
+}
 
 NMT_VECTORIZED void add(float* to, const float* from, std::int64_t n) {
 #pragma omp simd
@@ -117,37 +168,16 @@ NMT_VECTORIZED void lstm_backward_row(float* gates, const float* c_prev, const f
   }
 }
 
-NMT_VECTORIZED float dot(const float* a, const float* b, std::int64_t n) {
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < n; ++i) sum += a[i] * b[i];
-  return sum;
-}
+NMT_VECTORIZED float dot(const float* a, const float* b, std::int64_t n) { return dot_of(a, b, n); }
+NMT_VECTORIZED float dot(const float* a, const std::uint16_t* b, std::int64_t n) { return dot_of(a, b, n); }
 
 NMT_VECTORIZED void weighted_sum(const float* a, std::int64_t count, const float* x, std::int64_t stride,
                                  float* y, std::int64_t n) {
-  constexpr std::int64_t block = 64;
-  std::int64_t begin = 0;
-  for (; begin + block <= n; begin += block) {
-    float sums[block] = {};
-    for (std::int64_t s = 0; s < count; ++s) {
-      const float weight = a[s];
-      const float* row = x + s * stride + begin;
-#pragma omp simd
-      for (std::int64_t j = 0; j < block; ++j) sums[j] += weight * row[j];
-    }
-    std::copy(sums, sums + block, y + begin);
-  }
-  for (; begin < n; ++begin) {
-    float sum = 0.0f;
-    for (std::int64_t s = 0; s < count; ++s) sum += a[s] * x[s * stride + begin];
-    y[begin] = sum;
-  }
+  weighted_sum_of(a, count, x, stride, y, n);
 }
-
-NMT_VECTORIZED void axpy(float a, const float* x, float* y, std::int64_t n) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) y[i] += a * x[i];
+NMT_VECTORIZED void weighted_sum(const float* a, std::int64_t count, const std::uint16_t* x,
+                                 std::int64_t stride, float* y, std::int64_t n) {
+  weighted_sum_of(a, count, x, stride, y, n);
 }
 
 NMT_VECTORIZED float additive_score(const float* query, const float* key, const float* v, std::int64_t n) {
@@ -190,7 +220,7 @@ NMT_VECTORIZED void softmax(float* x, std::int64_t n) {
 }
 
 NMT_VECTORIZED RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary, std::int64_t target,
-                                         float label_smoothing, bool gradient) {
+                                         float label_smoothing, float scale) {
   const float largest = row_max(logits, vocabulary);
   const float target_logit = logits[target] - largest;
   float sum = 0.0f;
@@ -208,12 +238,12 @@ NMT_VECTORIZED RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary,
   const double uniform = log_sum - static_cast<double>(logit_sum) / static_cast<double>(vocabulary);
   const RowLoss loss{nll,
                      label_smoothing > 0 ? (1.0 - label_smoothing) * nll + label_smoothing * uniform : nll};
-  if (gradient) {
-    const float scale = 1.0f / sum;
-    const float floor = label_smoothing / static_cast<float>(vocabulary);
+  if (scale != 0.0f) {
+    const float factor = scale / sum;
+    const float floor = scale * label_smoothing / static_cast<float>(vocabulary);
 #pragma omp simd
-    for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] = logits[i] * scale - floor;
-    logits[target] -= 1.0f - label_smoothing;
+    for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] = logits[i] * factor - floor;
+    logits[target] -= scale * (1.0f - label_smoothing);
   }
   return loss;
 }

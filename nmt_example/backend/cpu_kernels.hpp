@@ -6,8 +6,13 @@
 #include "nmt_example/backend/backend.hpp"
 
 /// The element-wise and small-vector arithmetic of the CPU backend: fp32, one thread. Each function is
-/// compiled for several instruction sets, one of which is chosen when the program starts.
+/// compiled for several instruction sets, one of which is chosen when the program starts. std::uint16_t are
+/// the bits of a bf16.
 namespace nmt::cpu {
+
+/// bf16 to fp32, and back to the nearest (ties to even).
+void widen(const std::uint16_t* from, float* to, std::int64_t n);
+void narrow(const float* from, std::uint16_t* to, std::int64_t n);
 
 void add(float* to, const float* from, std::int64_t n);
 
@@ -30,11 +35,12 @@ void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c, c
 void cell_rows(CellOperation operation, const CellRows& rows, std::int64_t begin, std::int64_t end);
 
 float dot(const float* a, const float* b, std::int64_t n);
+float dot(const float* a, const std::uint16_t* b, std::int64_t n);
 /// `y = sum_s a[s] x[s * stride ...]`, n elements.
 void weighted_sum(const float* a, std::int64_t count, const float* x, std::int64_t stride, float* y,
                   std::int64_t n);
-/// `y += a x`
-void axpy(float a, const float* x, float* y, std::int64_t n);
+void weighted_sum(const float* a, std::int64_t count, const std::uint16_t* x, std::int64_t stride, float* y,
+                  std::int64_t n);
 /// `v . tanh(query + key)`
 float additive_score(const float* query, const float* key, const float* v, std::int64_t n);
 /// Adds the gradient of the query, which is also the key's, from that of such a score.
@@ -50,9 +56,9 @@ struct RowLoss {
   double negative_log_likelihood;
   double smoothed;
 };
-/// One row of Backend::softmax_cross_entropy.
+/// One row of Backend::softmax_cross_entropy; logits become the gradient, unless `scale` is 0.
 RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary, std::int64_t target, float label_smoothing,
-                          bool gradient);
+                          float scale);
 void log_softmax_row(float* logits, std::int64_t vocabulary);
 
 double sum_of_squares(const float* x, std::int64_t n);

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <vector>
 
-#include "nmt_example/backend/packed_products.hpp"
+#include "nmt_example/backend/products.hpp"
 
 namespace nmt {
 namespace {
@@ -53,6 +53,7 @@ void Profile::after(const Work& work) {
   total.rows += static_cast<double>(work.rows);
   total.inner += static_cast<double>(work.inner);
   total.cols = work.cols;
+  total.type = work.type;
   total.transposed = work.ta == Transpose::yes   ? ", first transposed"
                      : work.tb == Transpose::yes ? ", second transposed"
                                                  : "";
@@ -81,7 +82,7 @@ std::string Profile::report() {
     std::string name = key, rate = "", of_gemm = "";
     if (total.flops > 0) {
       const auto mean = [&](double sum) { return std::llround(sum / total.calls); };
-      const double best = cpu::product_rate(mean(total.rows), total.cols, mean(total.inner));
+      const double best = cpu::product_rate(mean(total.rows), total.cols, mean(total.inner), total.type);
       flops += total.flops;
       best_seconds += total.flops / best;
       name = fmt::format("product {} x {} x {}{}", mean(total.rows), total.cols, mean(total.inner),

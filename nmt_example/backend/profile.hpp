@@ -33,6 +33,7 @@ class Profile final : public WrappedBackend {
     double calls = 0, seconds = 0, flops = 0, bytes = 0;
     double rows = 0, inner = 0;  ///< Sums over calls.
     std::int64_t cols = 0;
+    ddl::DataType type = ddl::DataType::f32;
     std::string_view transposed;
   };
 

@@ -372,8 +372,9 @@ class ReferenceBackend final : public Backend {
   [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 32; }
 
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             bool gradient, const Tensor& sums) override {
-    assert(targets.size == logits.rows && sums.size() == 2 && sums.contiguous());
+                             const Tensor& gradient, double scale, const Tensor& sums) override {
+    assert(targets.size == logits.rows && (gradient.data == nullptr || gradient.data == logits.data) &&
+           sums.size() == 2 && sums.contiguous());
     const auto vocabulary = static_cast<double>(logits.cols);
     double* const sum = sums.as<double>();
     for (Index r = 0; r < logits.rows; ++r) {
@@ -385,10 +386,10 @@ class ReferenceBackend final : public Backend {
       for (Index v = 0; v < logits.cols; ++v) mean_loss -= log_probability(v) / vocabulary;
       sum[0] -= log_probability(target);
       sum[1] += label_smoothing * mean_loss - (1 - label_smoothing) * log_probability(target);
-      if (!gradient) continue;
+      if (gradient.data == nullptr) continue;
       for (Index v = 0; v < logits.cols; ++v) {
         const double wanted = (v == target ? 1 - label_smoothing : 0.0) + label_smoothing / vocabulary;
-        at(logits, r, v) = std::exp(log_probability(v)) - wanted;
+        at(logits, r, v) = scale * (std::exp(log_probability(v)) - wanted);
       }
     }
   }

@@ -14,6 +14,7 @@ struct Work {
   double bytes = 0;                            ///< Of memory that is read or written, each once.
   std::int64_t rows = 0, cols = 0, inner = 0;  ///< Of a product.
   Transpose ta = Transpose::no, tb = Transpose::no;
+  ddl::DataType type = ddl::DataType::f32;  ///< Of a product's factors.
 };
 
 /// A backend whose computations are another one's, with something around each of them.
@@ -141,9 +142,9 @@ class WrappedBackend : public Backend {
     return inner_->logits_rows(vocabulary);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             bool gradient, const Tensor& sums) override {
+                             const Tensor& gradient, double scale, const Tensor& sums) override {
     call({.operation = "softmax_cross_entropy", .bytes = bytes_of(logits, logits)},
-         [&] { inner_->softmax_cross_entropy(logits, targets, label_smoothing, gradient, sums); });
+         [&] { inner_->softmax_cross_entropy(logits, targets, label_smoothing, gradient, scale, sums); });
   }
   void log_softmax(const Tensor& logits) override {
     call({.operation = "log_softmax", .bytes = bytes_of(logits, logits)},
@@ -187,7 +188,8 @@ class WrappedBackend : public Backend {
             .cols = c.cols,
             .inner = inner,
             .ta = ta,
-            .tb = tb};
+            .tb = tb,
+            .type = a.type};
   }
   template <typename Operation>
   void call(const Work& work, Operation operation) {

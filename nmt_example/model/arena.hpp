@@ -12,9 +12,11 @@ namespace nmt {
 /// bytes, so that the code that takes a step's tensors also measures how much they need.
 class Arena {
  public:
-  explicit Arena(ddl::DataType type) : type_(type) {}
+  /// `activations`: the type of most tensors; `full`: of those that need more range or precision.
+  Arena(ddl::DataType activations, ddl::DataType full) : type_(activations), full_(full) {}
 
   Tensor take(std::int64_t rows, std::int64_t cols) { return take(rows, cols, type_); }
+  Tensor take_full(std::int64_t rows, std::int64_t cols) { return take(rows, cols, full_); }
   Tensor take(std::int64_t rows, std::int64_t cols, ddl::DataType type) {
     return {take_bytes(static_cast<std::size_t>(rows * cols) * ddl::size_of(type)), rows, cols, cols, type};
   }
@@ -46,7 +48,7 @@ class Arena {
     return static_cast<std::byte*>(block_.get()) + begin;
   }
 
-  ddl::DataType type_;
+  ddl::DataType type_, full_;
   std::shared_ptr<void> block_;
   std::size_t capacity_ = 0;
   std::size_t used_ = 0;

@@ -40,13 +40,13 @@ void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t ste
   if (value_kernel_) values_ = arena.take(keys_.rows, value_columns_);
   weights_ = arena.take(steps * rows(), shape.source_steps);
   if (additive()) queries_ = arena.take(steps * rows(), units_);
-  if (normed()) direction_ = arena.take(1, units_);
+  if (normed()) direction_ = arena.take_full(1, units_);
   if (!training) return;
   d_keys_ = arena.take(keys_.rows, units_);
   if (value_kernel_) d_values_ = arena.take(keys_.rows, value_columns_);
   d_scores_ = arena.take(weights_.rows, shape.source_steps);
   d_queries_ = arena.take(steps * rows(), units_);
-  if (normed()) d_direction_ = arena.take(1, units_);
+  if (normed()) d_direction_ = arena.take_full(1, units_);
 }
 
 void Attention::prepare(const StepContext& step, const Encoded& source) {

@@ -94,7 +94,7 @@ class StackedEncoder final : public Encoder {
     result_.d_states = result_.states;
     for (RnnState& state : result_.d_states) {
       for (Tensor* tensor : {&state.h, &state.c}) {
-        if (!tensor->empty()) *tensor = arena.take(sentences, units_);
+        if (!tensor->empty()) *tensor = arena.take(sentences, units_, tensor->type);
       }
     }
   }

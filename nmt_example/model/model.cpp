@@ -10,7 +10,7 @@
 namespace nmt {
 
 Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
-             std::shared_ptr<void> gradients)
+             std::shared_ptr<void> gradients, std::optional<ddl::DataType> activations)
     : backend_(backend),
       shape_(shape),
       limits_(limits),
@@ -20,7 +20,8 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
           gradients != nullptr || limits.sentences == 0
               ? std::move(gradients)
               : backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(backend.type()))),
-      arena_(backend.type()) {
+      activations_(activations.value_or(backend.type())),
+      arena_(activations_, backend.type()) {
   plan(limits.sentences, limits.source_steps, limits.target_steps, true);
   workspace_bytes_ = arena_.used();
   arena_.reserve(backend, workspace_bytes_);
@@ -61,7 +62,7 @@ BatchLoss Model::forward_backward(const BatchView& batch, const DropoutSettings&
 
 std::size_t Model::bytes_to_evaluate(std::int64_t sentences, std::int64_t source_steps,
                                      std::int64_t target_steps) {
-  Arena counter(backend_.type());
+  Arena counter(activations_, backend_.type());
   std::swap(arena_, counter);
   plan(sentences, source_steps, target_steps, false);
   std::swap(arena_, counter);
@@ -133,7 +134,7 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   decoder.forward(step, encoder->result(), target_in_);
   tell("loss");
   projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words),
-                  label_smoothing, training ? decoder.d_output() : Tensor(), sums_);
+                  label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_, sums_);
   if (training) {
     tell("backward");
     decoder.backward(step, encoder->result(), target_in_);
@@ -149,10 +150,10 @@ SearchModel::SearchModel(Model& model, std::int64_t beam)
       backend_(model.backend_),
       beam_(beam),
       network_(layout_, model.shape_),
-      arena_(model.backend_.type()) {}
+      arena_(model.activations_, model.backend_.type()) {}
 
 std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t source_steps) {
-  Arena counter(backend_.type());
+  Arena counter(model_.activations_, backend_.type());
   std::swap(arena_, counter);
   plan(sentences, source_steps);
   std::swap(arena_, counter);
@@ -167,7 +168,7 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   samples_ = arena_.take_indices(sentences);
   parents_ = arena_.take_indices(rows);
   words_ = arena_.take_indices(rows);
-  log_probs_ = arena_.take(rows, network_.projection.vocabulary());
+  log_probs_ = arena_.take_full(rows, network_.projection.vocabulary());
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, beam_);
 }

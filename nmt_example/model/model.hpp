@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -52,9 +53,12 @@ inline constexpr std::size_t largest_workspace = std::size_t{1} << 30;
 class Model {
  public:
   /// `gradients`: memory for as many values as the model has parameters; null: the backend allocates it,
-  /// unless the limits are 0, which make a model that only translates and evaluates.
+  /// unless the limits are 0, which make a model that only translates and evaluates. `activations`: the type
+  /// of what layers compute and of its gradients, which products then get from both factors; without one, it
+  /// is the backend's. In 16 bits, parameters and their gradients, cells' inner states, sums within products
+  /// and the loss stay in the backend's type.
   Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
-        std::shared_ptr<void> gradients = nullptr);
+        std::shared_ptr<void> gradients = nullptr, std::optional<ddl::DataType> activations = {});
 
   [[nodiscard]] ParameterSet& parameters() noexcept { return parameters_; }
   [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }
@@ -65,6 +69,9 @@ class Model {
   /// parameter, when its gradient is final. A batch without sentences has zero gradients.
   BatchLoss forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                              const ReadyFunction& ready, GradientUse use = GradientUse::replace);
+  /// From now on `forward_backward` sets or adds gradients times `scale`, so that small ones are not lost in
+  /// 16 bits.
+  void scale_loss(double scale) noexcept { loss_scale_ = scale; }
   /// Sets the function that `forward_backward` calls when a part begins.
   void on_part(PartFunction hears) { on_part_ = std::move(hears); }
   /// Whether evaluating such a batch needs no more working memory than training.
@@ -86,12 +93,14 @@ class Model {
   ParameterLayout layout_;
   Network network_;
   ParameterSet parameters_;
+  ddl::DataType activations_;
   Arena arena_;
   std::size_t workspace_bytes_ = 0;
 
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
   Tensor sums_;
   std::vector<std::int32_t> host_rows_, host_targets_;
+  double loss_scale_ = 1;
   std::vector<int> missing_;  // see BackwardProgress
   PartFunction on_part_;
 

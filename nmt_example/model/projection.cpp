@@ -3,6 +3,15 @@
 #include <algorithm>
 
 namespace nmt {
+namespace {
+
+/// A tensor of another type, no wider, whose rows begin where those of `x` do.
+Tensor in_place_of(const Tensor& x, ddl::DataType type) {
+  const auto each = static_cast<std::int64_t>(ddl::size_of(x.type) / ddl::size_of(type));
+  return {x.data, x.rows, x.cols, x.stride * each, type};
+}
+
+}  // namespace
 
 OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& shape, std::int64_t inputs)
     : inputs_(inputs),
@@ -20,13 +29,13 @@ void OutputProjection::multiply(const StepContext& step, const Tensor& input, co
 
 void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
   compact_ = arena.take(rows, inputs_);
-  logits_ = arena.take(std::min(rows, backend.logits_rows(vocabulary_)), vocabulary_);
+  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)), vocabulary_);
   if (training) d_compact_ = arena.take(rows, inputs_);
 }
 
 void OutputProjection::loss(const StepContext& step, const Tensor& output, const Indices& rows,
                             const Indices& targets, double label_smoothing, const Tensor& d_output,
-                            const Tensor& sums) {
+                            double scale, const Tensor& sums) {
   Backend& backend = step.backend;
   const bool gradient = d_output.data != nullptr;
   const Tensor compact = compact_.row_range(0, rows.size);
@@ -39,13 +48,15 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     const Tensor input = compact.row_range(begin, count);
     const Tensor logits = logits_.row_range(0, count);
     multiply(step, input, logits);
-    backend.softmax_cross_entropy(logits, targets.range(begin, count), label_smoothing, gradient, sums);
+    const Tensor d_logits = gradient ? in_place_of(logits, input.type) : Tensor();
+    backend.softmax_cross_entropy(logits, targets.range(begin, count), label_smoothing, d_logits, scale,
+                                  sums);
     if (!gradient) continue;
-    if (bias_) backend.add_column_sums(logits, step.gradient(*bias_));
+    if (bias_) backend.add_column_sums(d_logits, step.gradient(*bias_));
     const Tensor d_kernel = step.gradient(kernel_);
-    tied_ ? backend.gemm(Transpose::yes, Transpose::no, logits, input, true, d_kernel)
-          : backend.gemm(Transpose::yes, Transpose::no, input, logits, true, d_kernel);
-    backend.multiply(logits, tied_ ? Transpose::no : Transpose::yes, step.value(kernel_), false,
+    tied_ ? backend.gemm(Transpose::yes, Transpose::no, d_logits, input, true, d_kernel)
+          : backend.gemm(Transpose::yes, Transpose::no, input, d_logits, true, d_kernel);
+    backend.multiply(d_logits, tied_ ? Transpose::no : Transpose::yes, step.value(kernel_), false,
                      d_compact_.row_range(begin, count));
   }
   if (!gradient) return;

@@ -19,9 +19,9 @@ class OutputProjection {
   /// Takes working memory for up to `rows` target words.
   void plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training);
   /// Adds the loss of `output`'s rows `rows` [n] with targets [n] to `sums`; see Backend. With `d_output`,
-  /// sets it (zero in rows not listed) and adds to the kernel's gradient.
+  /// sets it (zero in rows not listed) and adds to the kernel's gradient; both are multiplied by `scale`.
   void loss(const StepContext& step, const Tensor& output, const Indices& rows, const Indices& targets,
-            double label_smoothing, const Tensor& d_output, const Tensor& sums);
+            double label_smoothing, const Tensor& d_output, double scale, const Tensor& sums);
   /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
 

@@ -30,11 +30,11 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
   input_ = arena.take(rows + sentences, input_columns);
   gates_ = arena.take(rows, cell_->gate_columns());
   saved_ = arena.take(rows, cell_->saved_columns());
-  if (cell_->has_c()) c_ = arena.take(rows + sentences, units());
+  if (cell_->has_c()) c_ = arena.take_full(rows + sentences, units());
   output_ = output.empty() && residual_ ? arena.take(rows, units()) : output;
   if (!training) return;
   d_input_ = arena.take(sentences, input_columns);
-  if (cell_->has_c()) d_c_ = arena.take(sentences, units());
+  if (cell_->has_c()) d_c_ = arena.take_full(sentences, units());
   scratch_ = arena.take(sentences, cell_->scratch_columns());
 }
 

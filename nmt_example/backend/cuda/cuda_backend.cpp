@@ -218,10 +218,10 @@ class CudaBackend final : public Backend {
     return std::clamp<std::int64_t>((std::int64_t{1} << 25) / vocabulary, 256, 16384);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             bool gradient, const Tensor& sums) override {
-    assert(sums.type == ddl::DataType::f64);
-    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing), gradient,
-                                sums,
+                             const Tensor& gradient, double scale, const Tensor& sums) override {
+    assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
+    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing),
+                                gradient.data != nullptr, static_cast<float>(scale), sums,
                                 scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
     check_launch("softmax_cross_entropy");
   }

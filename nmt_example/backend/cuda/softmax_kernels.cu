@@ -13,7 +13,7 @@ __device__ float row_max(const float* x, Index n) {
 }
 
 __global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, float label_smoothing,
-                                     bool gradient, double* row_losses) {
+                                     bool gradient, float scale, double* row_losses) {
   const Index r = blockIdx.x;
   const Index vocabulary = logits.cols;
   float* const x = logits.row(r);
@@ -41,7 +41,7 @@ __global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, f
   const float floor = label_smoothing / static_cast<float>(vocabulary);
   for (Index v = threadIdx.x; v < vocabulary; v += blockDim.x) {
     const float wanted = v == target ? 1.0f - label_smoothing : 0.0f;
-    x[v] = expf(x[v] - largest) * factor - floor - wanted;
+    x[v] = scale * (expf(x[v] - largest) * factor - floor - wanted);
   }
 }
 
@@ -70,10 +70,11 @@ __global__ void log_softmax_kernel(View logits) {
 }  // namespace
 
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
-                           float label_smoothing, bool gradient, const Tensor& sums, double* scratch) {
+                           float label_smoothing, bool gradient, float scale, const Tensor& sums,
+                           double* scratch) {
   if (logits.rows == 0) return;
   cross_entropy_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(
-      logits, targets.data, label_smoothing, gradient, scratch);
+      logits, targets.data, label_smoothing, gradient, scale, scratch);
   add_row_losses_kernel<<<1, row_threads, 0, stream>>>(scratch, logits.rows, sums.as<double>());
 }
 

@@ -1,0 +1,263 @@
+#include "nmt_example/backend/products.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <dnnl.hpp>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "ddl/error.hpp"
+#include "nmt_example/backend/cpu_rows.hpp"
+
+namespace nmt::cpu {
+namespace {
+
+using dnnl::memory;
+
+memory::data_type type_of(ddl::DataType type) {
+  return type == ddl::DataType::f32 ? memory::data_type::f32 : memory::data_type::bf16;
+}
+
+/// op(x), as oneDNN sees it.
+memory::desc described(const Tensor& x, Transpose t) {
+  if (t == Transpose::no) return {{x.rows, x.cols}, type_of(x.type), memory::dims{x.stride, 1}};
+  return {{x.cols, x.rows}, type_of(x.type), memory::dims{1, x.stride}};
+}
+
+memory::desc packed(std::int64_t rows, std::int64_t cols, ddl::DataType type) {
+  return {{rows, cols}, type_of(type), memory::format_tag::any};
+}
+
+dnnl::matmul::primitive_desc product(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
+                                     const memory::desc& c, bool accumulate) {
+  dnnl::primitive_attr how;
+  if (accumulate) {
+    dnnl::post_ops sum;
+    sum.append_sum(1.0f);
+    how.set_post_ops(sum);
+  }
+#if DNNL_VERSION_MAJOR >= 3
+  return {engine, a, b, c, how};
+#else
+  return {dnnl::matmul::desc(a, b, c), how, engine};
+#endif
+}
+
+template <typename... Values>
+std::size_t hash_of(Values... values) {
+  std::size_t hash = 0;
+  ((hash = (hash ^ static_cast<std::size_t>(values)) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29), ...);
+  return hash;
+}
+
+/// A matrix without its memory.
+struct Matrix {
+  std::int64_t rows, cols, stride;
+  ddl::DataType type;
+  bool transposed;
+
+  Matrix(const Tensor& x, Transpose t)
+      : rows(x.rows), cols(x.cols), stride(x.stride), type(x.type), transposed(t == Transpose::yes) {}
+  bool operator==(const Matrix&) const = default;
+  [[nodiscard]] std::size_t hash() const { return hash_of(rows, cols, stride, type, transposed); }
+};
+
+struct Key {
+  Matrix a, b, c;
+  bool accumulate;
+  bool operator==(const Key&) const = default;
+};
+
+/// A parameter in the type of its products' other factor.
+struct ParameterKey {
+  const void* data;
+  Matrix matrix;
+  bool operator==(const ParameterKey&) const = default;
+};
+
+struct Hash {
+  std::size_t operator()(const Key& x) const {
+    return hash_of(x.a.hash(), x.b.hash(), x.c.hash(), x.accumulate);
+  }
+  std::size_t operator()(const ParameterKey& x) const {
+    return hash_of(reinterpret_cast<std::uintptr_t>(x.data), x.matrix.hash());
+  }
+};
+
+/// A product that is ready to run, with its matrices still open.
+struct Product {
+  dnnl::matmul run;
+  memory a, b, c;
+};
+
+struct Parameter {
+  memory values;
+  std::uint64_t version = 0;
+  std::unordered_map<Key, Product, Hash> products;
+};
+
+/// A dense fp32 copy; 16-bit values as they are, fp32 ones rounded to bf16.
+Tensor rounded_copy(const Tensor& x, std::vector<float>& memory) {
+  memory.resize(static_cast<std::size_t>(x.size()));
+  std::vector<std::uint16_t> row(static_cast<std::size_t>(x.cols));
+  for (std::int64_t r = 0; r < x.rows; ++r) {
+    const std::uint16_t* from = row.data();
+    if (x.type == ddl::DataType::f32) {
+      narrow(x.as<float>() + r * x.stride, row.data(), x.cols);
+    } else {
+      from = x.as<std::uint16_t>() + r * x.stride;
+    }
+    widen(from, memory.data() + r * x.cols, x.cols);
+  }
+  return {memory.data(), x.rows, x.cols, x.cols, ddl::DataType::f32};
+}
+
+}  // namespace
+
+bool has_fast_bf16() { return dnnl::get_effective_cpu_isa() >= dnnl::cpu_isa::avx512_core_bf16; }
+
+struct Products::Impl {
+  dnnl::engine engine{dnnl::engine::kind::cpu, 0};
+  dnnl::stream stream{engine};
+  std::unordered_map<Key, Product, Hash> plain;
+  std::unordered_map<ParameterKey, Parameter, Hash> parameters;
+  std::uint64_t version = 1;
+  const bool emulated = !has_fast_bf16();
+  std::vector<float> a_copy, b_copy, sums;
+
+  Product prepared(const memory::desc& a, const memory::desc& b, const memory::desc& c, bool accumulate) {
+    return {dnnl::matmul(product(engine, a, b, c, accumulate)), memory(a, engine, nullptr),
+            memory(b, engine, nullptr), memory(c, engine, nullptr)};
+  }
+
+  void run(Product& product, const Tensor& a, void* b, const Tensor& c) {
+    product.a.set_data_handle(a.data);
+    product.b.set_data_handle(b);
+    product.c.set_data_handle(c.data);
+    product.run.execute(
+        stream, {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}});
+  }
+
+  void emulate(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
+               const Tensor& c) {
+    const Tensor x = rounded_copy(a, a_copy), y = rounded_copy(b, b_copy);
+    sums.resize(static_cast<std::size_t>(c.size()));
+    const Tensor z(sums.data(), c.rows, c.cols, c.cols, ddl::DataType::f32);
+    const auto letter = [](Transpose t) { return t == Transpose::yes ? 'T' : 'N'; };
+    const std::int64_t inner = ta == Transpose::yes ? a.rows : a.cols;
+    if (dnnl_sgemm(letter(ta), letter(tb), c.rows, c.cols, inner, 1.0f, x.as<float>(), x.stride,
+                   y.as<float>(), y.stride, 0.0f, z.as<float>(), z.stride) != dnnl_success) {
+      throw dnnl::error(dnnl_runtime_error, "sgemm failed");
+    }
+    Rows& rows = rows_of_thread();
+    for (std::int64_t r = 0; r < c.rows; ++r) {
+      float* const to = accumulate ? rows.edit(c, r, 0) : rows.write(c, r, 0);
+      if (!accumulate) std::fill_n(to, c.cols, 0.0f);
+      add(to, z.as<float>() + r * c.cols, c.cols);
+      rows.put(c, r, 0);
+    }
+  }
+
+  void pack(Parameter& packed, const Tensor& parameter, Transpose t) {
+    memory from(described(parameter, t), engine, parameter.data);
+    dnnl::reorder(from, packed.values).execute(stream, from, packed.values);
+    packed.version = version;
+  }
+};
+
+Products::Products() : impl_(std::make_unique<Impl>()) {}
+Products::~Products() = default;
+
+void Products::forget() noexcept { ++impl_->version; }
+
+namespace {
+
+/// Throws oneDNN's error with the sizes.
+template <typename F>
+void naming_sizes(const Tensor& a, const Tensor& b, F f) {
+  try {
+    f();
+  } catch (const dnnl::error& error) {
+    throw ddl::Error(ddl::ErrorCode::internal,
+                     fmt::format("oneDNN's product of {} x {} with {} x {} failed: {}", a.rows, a.cols,
+                                 b.rows, b.cols, error.what()));
+  }
+}
+
+}  // namespace
+
+void Products::multiply(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
+                        const Tensor& c) {
+  naming_sizes(a, b, [&] {
+    if (impl_->emulated) return impl_->emulate(ta, tb, a, b, accumulate, c);
+    const Key key{{a, ta}, {b, tb}, {c, Transpose::no}, accumulate};
+    auto found = impl_->plain.find(key);
+    if (found == impl_->plain.end()) {
+      found = impl_->plain
+                  .emplace(key, impl_->prepared(described(a, ta), described(b, tb),
+                                                described(c, Transpose::no), accumulate))
+                  .first;
+    }
+    impl_->run(found->second, a, b.data, c);
+  });
+}
+
+void Products::multiply_packed(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
+                               const Tensor& c) {
+  naming_sizes(a, parameter, [&] {
+    if (impl_->emulated && a.type != ddl::DataType::f32) {
+      return impl_->emulate(Transpose::no, tb, a, parameter, accumulate, c);
+    }
+    Tensor typed = parameter;
+    typed.type = a.type;
+    Parameter& packed_parameter = impl_->parameters[{parameter.data, {typed, tb}}];
+    const Key key{{a, Transpose::no}, {typed, tb}, {c, Transpose::no}, accumulate};
+    auto found = packed_parameter.products.find(key);
+    if (found == packed_parameter.products.end()) {
+      const memory::desc x = described(a, Transpose::no), z = described(c, Transpose::no);
+      if (!packed_parameter.values) {
+        const memory::desc any = packed(a.cols, c.cols, a.type);
+        packed_parameter.values =
+            memory(product(impl_->engine, x, any, z, accumulate).weights_desc(), impl_->engine);
+      }
+      found = packed_parameter.products
+                  .emplace(key, impl_->prepared(x, packed_parameter.values.get_desc(), z, accumulate))
+                  .first;
+    }
+    if (packed_parameter.version != impl_->version) impl_->pack(packed_parameter, parameter, tb);
+    impl_->run(found->second, a, packed_parameter.values.get_data_handle(), c);
+  });
+}
+
+double product_rate(std::int64_t rows, std::int64_t cols, std::int64_t inner, ddl::DataType type) {
+  using Clock = std::chrono::steady_clock;
+  const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
+  dnnl::stream stream(engine);
+  const Tensor x(nullptr, rows, inner, inner, type), z(nullptr, rows, cols, cols, type);
+  const auto how = product(engine, described(x, Transpose::no), packed(inner, cols, type),
+                           described(z, Transpose::no), false);
+  dnnl::matmul run(how);
+  memory a(how.src_desc(), engine), b(how.weights_desc(), engine), c(how.dst_desc(), engine);
+  for (const memory* m : {&a, &b, &c}) {
+    std::fill_n(static_cast<std::byte*>(m->get_data_handle()), m->get_desc().get_size(), std::byte{0});
+  }
+  double best = 0;
+  constexpr double enough = 0.02;
+  double spent = 0;
+  for (int call = 0; call < 4 || (spent < enough && call < 1000); ++call) {
+    const auto begin = Clock::now();
+    run.execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+    stream.wait();
+    const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+    spent += seconds;
+    const double flops =
+        2.0 * static_cast<double>(rows) * static_cast<double>(cols) * static_cast<double>(inner);
+    if (call > 0) best = std::max(best, flops / seconds);
+  }
+  return best;
+}
+
+}  // namespace nmt::cpu
