@@ -18,9 +18,9 @@ constexpr std::size_t builtin_test_sentences = 1000;
 Vocabulary vocabulary_from_file(const Options& options, const std::string& suffix) {
   const std::string path = options.vocab_prefix + "." + suffix;
   const SpecialWords special{options.sos, options.eos, options.check_special_token};
-  if (options.subword_option == "spm") return Vocabulary::from_sentencepiece_file(path, special);
+  if (options.subword_option == SubwordOption::spm) return Vocabulary::from_sentencepiece_file(path, special);
   return Vocabulary::from_word_list(
-      path, options.subword_option == "bpe" ? WordJoining::bpe : WordJoining::words, special);
+      path, options.subword_option == SubwordOption::bpe ? WordJoining::bpe : WordJoining::words, special);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
       return;
     }
     VocabularyTraining settings;
-    settings.type = options.subword_option == "bpe" ? SubwordType::bpe : SubwordType::unigram;
+    settings.type = options.subword_option == SubwordOption::bpe ? SubwordType::bpe : SubwordType::unigram;
     settings.seed = options.random_seed;
     const auto size = static_cast<std::size_t>(options.vocab_size);
     if (options.language_model) {

@@ -194,7 +194,7 @@ class Trainer {
     const auto give_up = [&](const std::string& what) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("{}. {}", diverged, what)).as_agreed();
     };
-    if (options_.on_divergence != "rollback") {
+    if (options_.on_divergence != OnDivergence::rollback) {
       give_up("Lower --learning_rate, or raise --warmup_steps, or let --on_divergence=rollback do that.");
     }
     if (state_.rollbacks == most_rollbacks) {
@@ -365,12 +365,12 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.units = shape.attention_units = options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
-  shape.unit = value_of<UnitType>(options.unit_type);
-  shape.encoder = value_of<EncoderType>(options.encoder_type);
+  shape.unit = options.unit_type;
+  shape.encoder = options.encoder_type;
   shape.residual = options.residual;
   shape.language_model = options.language_model;
-  shape.attention = value_of<AttentionKind>(options.attention);
-  shape.architecture = value_of<AttentionArchitecture>(options.attention_architecture);
+  shape.attention = options.attention;
+  shape.architecture = options.attention_architecture;
   shape.output_attention = options.output_attention;
   shape.pass_hidden_state = options.pass_hidden_state;
   shape.forget_bias = options.forget_bias;
@@ -391,9 +391,9 @@ int threads_per_rank(const ddl::Context& context, const Options& options) {
 
 std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options) {
   std::unique_ptr<Backend> backend;
-  context.on_all_ranks("open --device=" + options.device, [&] {
-    backend = options.device == "cuda" ? make_cuda_backend(context.local_rank() % cuda_devices())
-                                       : make_cpu_backend(threads_per_rank(context, options));
+  context.on_all_ranks(fmt::format("open --device={}", name_of(options.device)), [&] {
+    backend = options.device == DeviceKind::cuda ? make_cuda_backend(context.local_rank() % cuda_devices())
+                                                 : make_cpu_backend(threads_per_rank(context, options));
   });
   return backend;
 }

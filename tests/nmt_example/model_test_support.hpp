@@ -111,7 +111,7 @@ inline std::vector<ModelCase> model_cases() {
   output.shape.output_attention = false;
   cases.push_back(output);
   for (const UnitType unit : {UnitType::gru, UnitType::layer_norm_lstm, UnitType::nas}) {
-    const std::string name(to_string(unit));
+    const std::string name(name_of(unit));
     ModelCase bi{"Bi2ScaledLuong_" + name, shape_of(5, true, 2, 2, scaled_luong), 0.2};
     ModelCase plain{"Uni2_" + name, shape_of(4, false, 2, 2, none), 0.3, 0.1};
     ModelCase gnmt =
@@ -162,7 +162,7 @@ inline std::vector<ModelCase> model_cases() {
   cases.push_back(gnmt_case("UnfedGnmt3Luong", 3, luong, false));
   cases.back().shape.feed_context = false;
   for (const UnitType unit : {UnitType::lstm, UnitType::gru}) {
-    ModelCase language{"LanguageModel_" + std::string(to_string(unit)), shape_of(5, false, 2, 2, none), 0.2};
+    ModelCase language{"LanguageModel_" + std::string(name_of(unit)), shape_of(5, false, 2, 2, none), 0.2};
     language.shape.language_model = true;
     language.shape.unit = unit;
     language.shape.residual = unit == UnitType::gru;
