@@ -86,6 +86,28 @@ class CpuBackend final : public Backend {
   void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
     for (std::int64_t i = 0; i < rows.size; ++i) std::copy_n(row(from, i), from.cols, row(to, rows.data[i]));
   }
+  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
+    for (std::int64_t r = 0; r < to.rows; ++r) {
+      const float* const source = row(from, r);
+      float* const target = row(to, r);
+      for (std::int64_t j = 0; j < columns.size; ++j) target[j] = source[columns.data[j]];
+    }
+  }
+  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
+    for (std::int64_t r = 0; r < from.rows; ++r) {
+      const float* const source = row(from, r);
+      float* const target = row(to, r);
+      for (std::int64_t j = 0; j < columns.size; ++j) target[columns.data[j]] += source[j];
+    }
+  }
+  void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
+    for (std::int64_t r = 0; r < x.rows; ++r) {
+      float* const values = row(x, r);
+      const float keep = values[kept.data[r]];
+      std::fill(values + first, values + x.cols, static_cast<float>(value));
+      values[kept.data[r]] = keep;
+    }
+  }
 
   // Dense ---------------------------------------------------------------------------------------
   void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,

@@ -29,9 +29,10 @@ struct ModelShape {
   bool output_attention = true;      ///< `standard`: the softmax reads it, not the cell's output.
   bool pass_hidden_state = true;     ///< The decoder starts from the encoder's final state.
   double forget_bias = 1.0;
-  bool share_vocabulary = false;  ///< One embedding table for both sides.
-  bool tie_output = false;        ///< The projection is the transposed target embedding.
-  bool output_bias = false;       ///< The projection has a bias.
+  bool share_vocabulary = false;   ///< One embedding table for both sides.
+  bool tie_output = false;         ///< The projection is the transposed target embedding.
+  bool output_bias = false;        ///< The projection has a bias.
+  std::int64_t sampled_words = 0;  ///< Words drawn for a step's softmax in training; 0: it is over all.
 
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
   /// Whether all layers of the decoder attend, and not only the lowest.

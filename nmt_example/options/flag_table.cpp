@@ -166,6 +166,13 @@ std::vector<Flag> make_table() {
        above(0)},
       {"label_smoothing", training, &O::label_smoothing, "Share of the target spread over all words",
        fraction_below_one()},
+      rare({"num_sampled_softmax", training, &O::num_sampled_softmax,
+            "In training, each word competes with this many that are drawn for the step, frequent ones (with "
+            "a "
+            "small number) more often, instead of with all; 0: with all. The dev perplexity is among all "
+            "words "
+            "(tensorflow/nmt's is among drawn ones, too)",
+            between(0, 1 << 24)}),
       {"on_divergence", training, choice<&O::on_divergence>(),
        "What to do if the loss or the gradient is not finite, or the perplexity above 1e20. stop: end with "
        "an error. rollback: go back to the newest good checkpoint, at half the learning rate, at most 5 "

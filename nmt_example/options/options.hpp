@@ -46,6 +46,7 @@ struct Options {
   double max_gradient_norm = 5.0;
   OnDivergence on_divergence = OnDivergence::stop;  ///< rollback: to the newest good checkpoint
   double label_smoothing = 0.0;
+  int num_sampled_softmax = 0;  ///< Words drawn for a step's softmax in training; 0: it is over all.
   /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
   /// Matters for SGD's step and for max_gradient_norm.
   LossPer loss_per = LossPer::sentence;

@@ -75,6 +75,14 @@ void check_model(const Options& options) {
                       options.decoder_layers(), options.encoder_layers()));
 }
 
+void check_loss(const Options& options) {
+  require(options.num_sampled_softmax == 0 || options.label_smoothing == 0,
+          fmt::format(
+              "--num_sampled_softmax={} and --label_smoothing={}: smoothing takes from the target for all "
+              "words, of which a sampled softmax sees a few; leave one out",
+              options.num_sampled_softmax, options.label_smoothing));
+}
+
 void check_schedule(const Options& options) {
   // `single_worker_schedule` checks this case, because that needs the number of ranks.
   if (options.lr_schedule_unit == ddl::ScheduleUnit::samples) return;
@@ -162,6 +170,7 @@ void validate_values(const Options& options) {
 void validate(const Options& options) {
   validate_values(options);
   check_model(options);
+  check_loss(options);
   check_schedule(options);
   check_vocabulary(options);
   check_inference(options);

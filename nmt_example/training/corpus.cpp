@@ -122,6 +122,16 @@ GivenEmbeddings given_embeddings(const Options& options, const VocabularyPair& v
   return given;
 }
 
+void check_sampled_words(const Options& options, const VocabularyPair& vocabularies) {
+  if (static_cast<std::size_t>(options.num_sampled_softmax) <= vocabularies.target.size()) return;
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format(
+          "--num_sampled_softmax={}: the target's vocabulary has {} words; expected at most that many, or 0 "
+          "for a softmax over all",
+          options.num_sampled_softmax, vocabularies.target.size()));
+}
+
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {
   if (dataset.size() >= static_cast<std::size_t>(context.size())) return;
   const std::string text =

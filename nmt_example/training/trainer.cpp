@@ -378,6 +378,7 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.feed_context = options.feed_context;
   shape.tie_output = options.tie_output;
   shape.output_bias = options.output_bias;
+  shape.sampled_words = options.num_sampled_softmax;
   return shape;
 }
 
@@ -437,6 +438,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   }
   std::optional<Dataset> train_set, dev_set;
   context.on_all_ranks("encode the corpus", [&] {
+    check_sampled_words(options, vocabularies);
     const auto source_max = static_cast<std::size_t>(options.src_max_len);
     const auto target_max = static_cast<std::size_t>(options.tgt_max_len);
     train_set.emplace(encode(texts.train, vocabularies.source, vocabularies.target, source_max, target_max));

@@ -57,6 +57,15 @@ class HiddenMemoryBackend final : public Backend {
   void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
     open([&] { cpu_->scatter_rows(from, rows, to); });
   }
+  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
+    open([&] { cpu_->gather_columns(from, columns, to); });
+  }
+  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
+    open([&] { cpu_->add_to_columns(from, columns, to); });
+  }
+  void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
+    open([&] { cpu_->fill_columns_but(x, first, kept, value); });
+  }
   void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
             const Tensor& c) override {
     open([&] { cpu_->gemm(ta, tb, a, b, accumulate, c); });

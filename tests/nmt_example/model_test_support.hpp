@@ -177,6 +177,14 @@ inline std::vector<ModelCase> model_cases() {
   sizes.shape = shape_of(5, false, 2, 2, none);
   sizes.shape.source_embedding = 6;
   cases.push_back(sizes);
+  ModelCase sampled{"SampledUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
+  sampled.shape.sampled_words = 4;
+  cases.push_back(sampled);
+  sampled.name = "SampledTiedUni2";
+  sampled.shape = shape_of(5, false, 2, 2, none);
+  sampled.shape.sampled_words = 3;
+  sampled.shape.tie_output = sampled.shape.output_bias = true;
+  cases.push_back(sampled);
   return cases;
 }
 

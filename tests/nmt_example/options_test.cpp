@@ -178,6 +178,9 @@ TEST(Options, CombinationsThatCannotWork) {
   expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=a b"}), {"must be one word"});
   expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=x", "--eos=x"}), {"must differ"});
   expect_parts(invalid({"--describe", "--use_char_encode", "--share_vocab"}), {"--share_vocab"});
+  expect_parts(invalid({"--describe", "--num_sampled_softmax=9", "--label_smoothing=0.1"}),
+               {"--num_sampled_softmax=9", "--label_smoothing=0.1", "leave one out"});
+  EXPECT_EQ(described({"--num_sampled_softmax=9"}).num_sampled_softmax, 9);
   expect_parts(invalid({"--describe", "--avg_ckpts"}), {"--avg_ckpts", "--out_dir"});
   expect_parts(invalid({"--describe", "--on_divergence=rollback"}), {"--out_dir"});
   expect_parts(invalid({"--infer"}), {"--ckpt"});

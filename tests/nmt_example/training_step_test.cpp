@@ -62,6 +62,7 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
       Options o = test::small_training_options();
       o.attention = attention;
       o.optimizer = optimizer;
+      if (optimizer == OptimizerKind::sgd) o.num_sampled_softmax = 20;
       const auto ranks = static_cast<int>(hosts.size());
       ddl::run_in_process(
           ranks,

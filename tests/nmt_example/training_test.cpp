@@ -331,8 +331,44 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
                                                       [](Options& o) {
                                                         o.attention = AttentionKind::luong;
                                                         o.tie_output = true;
+                                                      }},
+                                         TrainedModel{"SampledSoftmax",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::luong;
+                                                        o.num_sampled_softmax = 60;
+                                                        o.learning_rate = 0.02;
+                                                        o.label_smoothing = 0;
+                                                        o.micro_batch_size = 4;
+                                                      }},
+                                         TrainedModel{"SampledSoftmaxTied",
+                                                      [](Options& o) {
+                                                        o.share_vocab = true;
+                                                        o.tie_output = true;
+                                                        o.output_bias = true;
+                                                        o.num_sampled_softmax = 60;
+                                                        o.learning_rate = 0.02;
+                                                        o.label_smoothing = 0;
                                                       }}),
                          [](const auto& test) { return test.param.name; });
+
+// A run could not be finished with the loss that it is scored by, or be made faster.
+TEST_F(Training, SampledSoftmaxMayBeSwitchedOnAndOff) {
+  ParsedOptions parsed = options();
+  parsed.options.label_smoothing = 0;
+  parsed.options.num_sampled_softmax = 121;
+  const std::string message = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
+  EXPECT_NE(message.find("--num_sampled_softmax=121: the target's vocabulary has 120 words"),
+            std::string::npos)
+      << message;
+  parsed.options.out_dir = path("out").string();
+  for (const auto& [steps, sampled] : {std::pair{4, 20}, std::pair{8, 0}, std::pair{12, 30}}) {
+    parsed.options.num_train_steps = steps;
+    parsed.options.num_sampled_softmax = sampled;
+    const auto log = log_of(2, parsed, 16);
+    EXPECT_EQ(log.back().step, steps);
+    EXPECT_LT(log.back().loss, std::log(120.0));
+  }
+}
 
 // A run that goes on would do so with this program's defaults, and on another text.
 TEST_F(Training, ResumedRunTakesWhatWasSaved) {
