@@ -127,6 +127,11 @@ std::vector<Flag> make_table() {
        "standard: the top layer attends. gnmt, gnmt_v2: the lowest one, whose context is a part of the input "
        "of "
        "all layers above, at the next step (gnmt) or the same (gnmt_v2)"},
+      rare({"attention_units", model, &O::attention_units,
+            "attention_architecture=standard: size of the vector that joins the top layer's output and the "
+            "context; "
+            "0: num_units",
+            between(0, 65536)}),
       rare({"feed_context", model, &O::feed_context,
             "gnmt, gnmt_v2: the context is a part of the lowest layer's next input; not in NVIDIA's GNMT"}),
       {"tie_output", model, &O::tie_output, "The output layer's weights are the target's embeddings"},

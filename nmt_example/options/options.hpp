@@ -24,6 +24,7 @@ struct Options {
   bool language_model = false;  ///< A decoder alone, trained on the target text.
   AttentionKind attention = AttentionKind::none;
   AttentionArchitecture attention_architecture = AttentionArchitecture::standard;
+  int attention_units = 0;  ///< standard: size of the attention vector; 0: num_units.
   bool output_attention = true;
   bool pass_hidden_state = true;
   bool feed_context = true;  ///< gnmt and gnmt_v2: the lowest layer reads the context of the step before.
@@ -118,6 +119,12 @@ struct Options {
   int src_max_len_infer = 0;  ///< 0: no limit.
   int tgt_max_len_infer = 0;  ///< 0: twice the source's length plus 10.
 
+  /// The size of what the output layer reads.
+  [[nodiscard]] int output_units() const {
+    const bool reads_attention = attention != AttentionKind::none && output_attention &&
+                                 attention_architecture == AttentionArchitecture::standard;
+    return reads_attention && attention_units > 0 ? attention_units : num_units;
+  }
   [[nodiscard]] int encoder_layers() const { return num_encoder_layers ? num_encoder_layers : num_layers; }
   [[nodiscard]] int decoder_layers() const { return num_decoder_layers ? num_decoder_layers : num_layers; }
 };

@@ -51,9 +51,11 @@ void check_model(const Options& options) {
           "--src_embed_size={} and --tgt_embed_size={}: must be equal with --share_vocab, where one table "
           "embeds both languages",
           options.src_embed_size, options.tgt_embed_size));
-  require(!options.tie_output || size(options.tgt_embed_size) == options.num_units,
-          fmt::format("--tgt_embed_size={}: must be --num_units={} with --tie_output", options.tgt_embed_size,
-                      options.num_units));
+  const int inputs = options.output_units();
+  require(!options.tie_output || size(options.tgt_embed_size) == inputs,
+          fmt::format("--tgt_embed_size={}: must be {}={} with --tie_output, as what the output layer reads",
+                      options.tgt_embed_size,
+                      inputs == options.num_units ? "--num_units" : "--attention_units", inputs));
   require(!options.tie_output || options.embed_prefix.empty(),
           "--tie_output and --embed_prefix: given vectors are not trained, but the output layer is; leave "
           "one out");

@@ -30,9 +30,15 @@ const std::vector<Rule>& rules() {
       {{"encoder_type", "num_encoder_layers", "pass_hidden_state", "share_vocab", "metrics"},
        [](const Options& o) { return o.language_model; },
        "a language model has no encoder, and is scored by its perplexity"},
-      {{"output_attention"},
+      {{"output_attention", "attention_units"},
        [](const Options& o) { return o.attention == AttentionKind::none; },
        "there is no attention"},
+      {{"attention_units"},
+       [](const Options& o) {
+         return o.attention != AttentionKind::none &&
+                o.attention_architecture != AttentionArchitecture::standard;
+       },
+       "attention_architecture is not standard"},
       {{"vocab_size"},
        [](const Options& o) { return !o.vocab_prefix.empty() && !o.describe; },
        "vocab_prefix gives the vocabularies"},

@@ -362,7 +362,8 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   // The trainer sets the sizes of given vectors, and those alone.
   shape.source_given = !options.embed_prefix.empty() && options.src_embed_size > 0;
   shape.target_given = !options.embed_prefix.empty() && options.tgt_embed_size > 0;
-  shape.units = shape.attention_units = options.num_units;
+  shape.units = options.num_units;
+  shape.attention_units = options.attention_units > 0 ? options.attention_units : options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
   shape.unit = options.unit_type;

@@ -173,6 +173,9 @@ inline std::vector<ModelCase> model_cases() {
   sizes.shape.target_embedding = 6;
   sizes.shape.attention_units = 7;
   cases.push_back(sizes);
+  sizes.name = "FourSizesCellOutput";
+  sizes.shape.output_attention = false;
+  cases.push_back(sizes);
   sizes.name = "TwoSizesUni2";
   sizes.shape = shape_of(5, false, 2, 2, none);
   sizes.shape.source_embedding = 6;

@@ -178,6 +178,11 @@ TEST(Options, CombinationsThatCannotWork) {
   expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=a b"}), {"must be one word"});
   expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=x", "--eos=x"}), {"must differ"});
   expect_parts(invalid({"--describe", "--use_char_encode", "--share_vocab"}), {"--share_vocab"});
+  expect_parts(invalid({"--describe", "--tie_output", "--attention=luong", "--attention_units=16"}),
+               {"--tgt_embed_size=0", "--attention_units=16", "--tie_output"});
+  EXPECT_EQ(described({"--tie_output", "--attention=luong", "--attention_units=16", "--tgt_embed_size=16"})
+                .output_units(),
+            16);
   expect_parts(invalid({"--describe", "--num_sampled_softmax=9", "--label_smoothing=0.1"}),
                {"--num_sampled_softmax=9", "--label_smoothing=0.1", "leave one out"});
   EXPECT_EQ(described({"--num_sampled_softmax=9"}).num_sampled_softmax, 9);
@@ -458,6 +463,10 @@ TEST(Options, FlagsWithoutEffectAreNamed) {
             "");
   EXPECT_EQ(found({"--adam_beta1=0.9"}), "") << "the default may be said";
   expect_parts(found({"--coverage_penalty_weight=1", "--beam_width=3"}), {"there is no attention"});
+  expect_parts(found({"--attention_units=8"}), {"there is no attention"});
+  expect_parts(found({"--attention_units=8", "--attention=luong", "--attention_architecture=gnmt"}),
+               {"attention_architecture is not standard"});
+  EXPECT_EQ(found({"--attention_units=8", "--attention=luong"}), "");
   EXPECT_EQ(found({"--preset=iwslt15"}), "");
 }
 

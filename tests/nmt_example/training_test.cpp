@@ -332,6 +332,30 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
                                                         o.attention = AttentionKind::luong;
                                                         o.tie_output = true;
                                                       }},
+                                         TrainedModel{"NvidiaGnmt",
+                                                      [](Options& o) {
+                                                        o.encoder_type = EncoderType::gnmt;
+                                                        o.num_layers = 3;
+                                                        o.attention = AttentionKind::normed_bahdanau;
+                                                        o.attention_architecture =
+                                                            AttentionArchitecture::gnmt_v2;
+                                                        o.feed_context = false;
+                                                        o.output_bias = true;
+                                                      }},
+                                         TrainedModel{"FourSizes",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::luong;
+                                                        o.src_embed_size = 8;
+                                                        o.tgt_embed_size = 10;
+                                                        o.attention_units = 14;
+                                                      }},
+                                         TrainedModel{"AttentionThatIsNoOutput",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::bahdanau;
+                                                        o.output_attention = false;
+                                                        o.attention_units = 7;
+                                                        o.tgt_embed_size = 9;
+                                                      }},
                                          TrainedModel{"SampledSoftmax",
                                                       [](Options& o) {
                                                         o.attention = AttentionKind::luong;
@@ -537,6 +561,7 @@ TEST_F(Training, GivenVectorsStayAndSpecialWordsAreTrained) {
   o.embed_prefix = path("vectors").string();
   o.share_vocab = false;
   o.num_train_steps = 6;
+  o.steps_per_eval = 3;
   const auto one = log_of(1, parsed, 12);
   o.out_dir = path("out").string();
   expect_same_losses(log_of(3, parsed, 12), one);
@@ -558,6 +583,15 @@ TEST_F(Training, GivenVectorsStayAndSpecialWordsAreTrained) {
     }
     EXPECT_GT(std::abs(at(0, 0)) + std::abs(at(0, 1)), 1e-3) << name << ": the unknown word is not trained";
   }
+
+  fs::create_directory(path("resumed"));
+  fs::copy(path("out") / "step-0000000003", path("resumed") / "step-0000000003", fs::copy_options::recursive);
+  ParsedOptions resumed;
+  resumed.options.out_dir = path("resumed").string();
+  resumed.options.threads = 1;
+  const std::string output = run(3, resumed);
+  EXPECT_NE(output.find("going on from step 3\n"), std::string::npos) << output;
+  expect_same_tensors(path("resumed") / "step-0000000006", saved);
 
   o.src_embed_size = 3;
   o.out_dir.clear();
