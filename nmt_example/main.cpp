@@ -128,7 +128,7 @@ void print_scores(const nmt::Options& options, const nmt::Vocabulary& target,
     references[i] = target.join(references[i]);
     first.push_back(translations[i * static_cast<std::size_t>(options.num_translations_per_input)]);
   }
-  for (const nmt::Metric* metric : nmt::metrics_of(options.metrics)) {
+  for (const nmt::Metric* metric : options.metrics) {
     fmt::print(options.inference_output_file.empty() ? stderr : stdout, "{}\n",
                metric->score(first, references).text);
   }

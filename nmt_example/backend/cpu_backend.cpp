@@ -40,7 +40,6 @@ class CpuBackend final : public Backend {
     return {aligned, [block](void*) { std::free(block); }};
   }
   void upload(const Tensor& to, std::span<const float> from) override {
-    parameters_changed();
     for (std::int64_t r = 0; r < to.rows; ++r) {
       const float* const x = from.data() + r * to.cols;
       if (to.type == ddl::DataType::f64) {
@@ -88,6 +87,36 @@ class CpuBackend final : public Backend {
   void scatter_rows(const Tensor& from, const Indices& ids, const Tensor& to) override {
     for_rows(ids.size, from.cols, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t i = begin; i < end; ++i) copy_row(from, i, to, ids.data[i]);
+    });
+  }
+  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
+    for_rows(to.rows, to.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const float* const source = rows().read(from, r, 0);
+        float* const target = rows().write(to, r, 1);
+        for (std::int64_t j = 0; j < columns.size; ++j) target[j] = source[columns.data[j]];
+        rows().put(to, r, 1);
+      }
+    });
+  }
+  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
+    for_rows(to.rows, from.cols, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        const float* const source = rows().read(from, r, 0);
+        float* const target = row(to, r);
+        for (std::int64_t j = 0; j < columns.size; ++j) target[columns.data[j]] += source[j];
+      }
+    });
+  }
+  void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
+    for_rows(x.rows, x.cols - first, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        float* const values = rows().edit(x, r, 0);
+        const float keep = values[kept.data[r]];
+        std::fill(values + first, values + x.cols, static_cast<float>(value));
+        values[kept.data[r]] = keep;
+        rows().put(x, r, 0);
+      }
     });
   }
 

@@ -66,6 +66,12 @@ std::vector<const Metric*> metrics_of(std::string_view names) {
   return metrics;
 }
 
+std::string names_of(std::span<const Metric* const> metrics) {
+  std::string text;
+  for (const Metric* metric : metrics) text += fmt::format("{}{}", text.empty() ? "" : ",", metric->name);
+  return text;
+}
+
 std::string metric_names() {
   std::string text;
   for (const Metric& metric : table) {

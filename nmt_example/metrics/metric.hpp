@@ -26,6 +26,8 @@ std::span<const Metric> all_metrics();
 /// The metrics of a list of names separated by commas, in its order. Throws `invalid_argument` for a name
 /// that is unknown or repeated, and for an empty list.
 std::vector<const Metric*> metrics_of(std::string_view names);
+/// The opposite.
+std::string names_of(std::span<const Metric* const> metrics);
 
 /// Every metric with its help, in words.
 std::string metric_names();

@@ -31,7 +31,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
     }
     const std::int64_t columns = std::accumulate(inputs.begin(), inputs.end(), std::int64_t{0});
     layers_.emplace_back(
-        make_cell(layout, fmt::format("decoder/{}_{}", to_string(shape.unit), l), columns, shape),
+        make_cell(layout, fmt::format("decoder/{}_{}", name_of(shape.unit), l), columns, shape),
         RnnLayerSettings{inputs, false, l >= shape.decoder_layers - shape.decoder_residual_layers(),
                          decoder_dropout_site(l)});
   }

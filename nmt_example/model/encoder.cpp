@@ -18,7 +18,7 @@ struct Stack {
     for (int l = 0; l < count; ++l) {
       const std::int64_t columns = l == 0 ? inputs : shape.units;
       layers.emplace_back(
-          make_cell(layout, fmt::format("encoder/{}{}_{}", name, to_string(shape.unit), first + l), columns,
+          make_cell(layout, fmt::format("encoder/{}{}_{}", name, name_of(shape.unit), first + l), columns,
                     shape),
           RnnLayerSettings{
               {columns}, number == 1, l >= count - residual, encoder_dropout_site(number, first + l)});

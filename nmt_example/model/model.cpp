@@ -133,7 +133,7 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   encoder->forward(step, source_, source_lengths_);
   decoder.forward(step, encoder->result(), target_in_);
   tell("loss");
-  projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words),
+  projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words), host_targets_,
                   label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_, sums_);
   if (training) {
     tell("backward");

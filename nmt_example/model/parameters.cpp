@@ -6,8 +6,6 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/error.hpp"
-
 namespace nmt {
 namespace {
 
@@ -43,8 +41,7 @@ Tensor ParameterSet::view(void* base, std::size_t index) const {
           parameter.rows, parameter.cols, parameter.cols, type_};
 }
 
-void ParameterSet::initialize(Backend& backend, const std::string& operation, double weight,
-                              std::uint64_t seed) {
+void ParameterSet::initialize(Backend& backend, InitOp operation, double weight, std::uint64_t seed) {
   std::vector<float> host;
   for (std::size_t index = 0; index < count(); ++index) {
     const ParameterSpec& parameter = layout_.parameters[index];
@@ -52,17 +49,10 @@ void ParameterSet::initialize(Backend& backend, const std::string& operation, do
                 static_cast<float>(parameter.constant.value_or(0)));
     if (!parameter.constant) {
       const double fans = static_cast<double>(parameter.rows + parameter.cols);
-      const bool normal = operation == "glorot_normal";
-      double scale = weight;
-      if (operation == "glorot_uniform") {
-        scale = std::sqrt(6.0 / fans);
-      } else if (normal) {
-        scale = std::sqrt(2.0 / fans) / deviation_within_two;
-      } else if (operation != "uniform") {
-        throw ddl::Error(
-            ddl::ErrorCode::invalid_argument,
-            "--init_op is '" + operation + "'; expected uniform, glorot_uniform or glorot_normal");
-      }
+      const bool normal = operation == InitOp::glorot_normal;
+      const double scale = normal ? std::sqrt(2.0 / fans) / deviation_within_two
+                           : operation == InitOp::glorot_uniform ? std::sqrt(6.0 / fans)
+                                                                 : weight;
       const std::array<std::uint32_t, 2> key{static_cast<std::uint32_t>(seed),
                                              static_cast<std::uint32_t>(seed >> 32)};
       for (std::size_t i = 0; i < host.size(); i += 4) {
@@ -87,6 +77,7 @@ void ParameterSet::initialize(Backend& backend, const std::string& operation, do
     }
     backend.upload(value(index), host);
   }
+  backend.parameters_changed();
 }
 
 }  // namespace nmt

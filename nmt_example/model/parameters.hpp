@@ -1,10 +1,10 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/model/parameter_layout.hpp"
+#include "nmt_example/options/choices.hpp"
 
 namespace nmt {
 
@@ -22,10 +22,10 @@ class ParameterSet {
   [[nodiscard]] Tensor values() const { return {values_.get(), 1, layout_.size, layout_.size, type_}; }
   [[nodiscard]] Tensor gradients() const { return {gradients_.get(), 1, layout_.size, layout_.size, type_}; }
 
-  /// Sets every parameter from the seed, its position and the operation: "uniform" in +-weight, or
-  /// "glorot_uniform" or "glorot_normal" (cut at two deviations, as TensorFlow's) with fans rows and cols.
+  /// Sets every parameter from the seed, its position and the operation: `uniform` in +-weight, or
+  /// `glorot_uniform` or `glorot_normal` (cut at two deviations, as TensorFlow's) with fans rows and cols.
   /// A parameter with a constant gets that.
-  void initialize(Backend& backend, const std::string& operation, double weight, std::uint64_t seed);
+  void initialize(Backend& backend, InitOp operation, double weight, std::uint64_t seed);
 
  private:
   [[nodiscard]] Tensor view(void* base, std::size_t index) const;

@@ -1,9 +1,13 @@
 #include "nmt_example/model/projection.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 namespace nmt {
 namespace {
+
+/// A logit that no softmax sees.
+constexpr double never = -1e30;
 
 /// A tensor of another type, no wider, whose rows begin where those of `x` do.
 Tensor in_place_of(const Tensor& x, ddl::DataType type) {
@@ -20,46 +24,121 @@ OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& sh
       kernel_(tied_ ? layout.declare(embedding_name(shape, Side::decoder), vocabulary_, inputs)
                     : layout.declare("projection/kernel", inputs, vocabulary_)) {
   if (shape.output_bias) bias_ = layout.declare("projection/bias", 1, vocabulary_, 0);
+  if (shape.sampled_words > 0) sampled_.emplace(vocabulary_, shape.sampled_words);
 }
 
-void OutputProjection::multiply(const StepContext& step, const Tensor& input, const Tensor& logits) const {
-  step.backend.multiply(input, tied_ ? Transpose::yes : Transpose::no, step.value(kernel_), false, logits);
-  if (bias_) step.backend.add_row(step.value(*bias_), logits);
+OutputProjection::Weights OutputProjection::all_words(const StepContext& step) const {
+  return {true, step.value(kernel_), bias_ ? step.value(*bias_) : Tensor(), step.gradient(kernel_),
+          bias_ ? step.gradient(*bias_) : Tensor()};
+}
+
+void OutputProjection::multiply(Backend& backend, const Weights& weights, const Tensor& a, bool transposed,
+                                const Tensor& c) const {
+  const Transpose t = transposed != tied_ ? Transpose::yes : Transpose::no;
+  weights.all ? backend.multiply(a, t, weights.kernel, false, c)
+              : backend.gemm(Transpose::no, t, a, weights.kernel, false, c);
+}
+
+void OutputProjection::compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
+                                      const Tensor& logits) const {
+  multiply(backend, weights, input, false, logits);
+  if (!weights.bias.empty()) backend.add_row(weights.bias, logits);
 }
 
 void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
   compact_ = arena.take(rows, inputs_);
   logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)), vocabulary_);
-  if (training) d_compact_ = arena.take(rows, inputs_);
+  if (!training) return;
+  d_compact_ = arena.take(rows, inputs_);
+  if (!sampled_) return;
+  const std::int64_t most = std::min(sampled_->drawn() + rows, vocabulary_);
+  ids_ = arena.take_indices(most);
+  places_ = arena.take_indices(rows);
+  sampled_kernel_ = arena.take(most, inputs_);
+  d_sampled_kernel_ = arena.take_full(most, inputs_);
+  sampled_bias_ = arena.take_full(1, most);
+  host_places_.reserve(static_cast<std::size_t>(rows));
+  host_bias_.reserve(static_cast<std::size_t>(most));
+  if (!bias_) return;
+  d_sampled_bias_ = arena.take_full(1, most);
+  bias_part_ = arena.take_full(1, most);
+}
+
+/// Draws the step's words, and gathers their weights and those of the batch's other targets.
+OutputProjection::Weights OutputProjection::sampled_words(const StepContext& step,
+                                                          std::span<const std::int32_t> words) {
+  Backend& backend = step.backend;
+  sampled_->draw(step.dropout.seed, step.dropout.step);
+  host_places_.clear();
+  for (const std::int32_t word : words) host_places_.push_back(sampled_->place_of(word));
+  host_bias_.clear();
+  for (const std::int32_t id : sampled_->ids())
+    host_bias_.push_back(static_cast<float>(-std::log(sampled_->expected_count(id))));
+
+  const auto count = static_cast<std::int64_t>(sampled_->ids().size());
+  const Indices ids = ids_.range(0, count);
+  const auto kernel = [&](const Tensor& memory) {
+    return memory.row_range(0, count).reshaped(tied_ ? count : inputs_, tied_ ? inputs_ : count);
+  };
+  const auto bias = [&](const Tensor& memory) { return bias_ ? memory.col_range(0, count) : Tensor(); };
+  const Weights weights{false, kernel(sampled_kernel_), sampled_bias_.col_range(0, count),
+                        kernel(d_sampled_kernel_), bias(d_sampled_bias_)};
+  backend.upload(ids, sampled_->ids());
+  backend.upload(places_.range(0, static_cast<std::int64_t>(words.size())), host_places_);
+  tied_ ? backend.gather_rows(step.value(kernel_), ids, weights.kernel)
+        : backend.gather_columns(step.value(kernel_), ids, weights.kernel);
+  backend.upload(weights.bias, host_bias_);
+  if (bias_) {
+    backend.gather_columns(step.value(*bias_), ids, bias(bias_part_));
+    backend.add(bias(bias_part_), weights.bias);
+    backend.zero(weights.d_bias);
+  }
+  backend.zero(weights.d_kernel);
+  return weights;
+}
+
+void OutputProjection::add_sampled_gradients(const StepContext& step, const Weights& weights) {
+  Backend& backend = step.backend;
+  const Indices ids = ids_.range(0, weights.bias.cols);
+  tied_ ? backend.embedding_backward(weights.d_kernel, ids, step.gradient(kernel_))
+        : backend.add_to_columns(weights.d_kernel, ids, step.gradient(kernel_));
+  if (bias_) backend.add_to_columns(weights.d_bias, ids, step.gradient(*bias_));
 }
 
 void OutputProjection::loss(const StepContext& step, const Tensor& output, const Indices& rows,
-                            const Indices& targets, double label_smoothing, const Tensor& d_output,
-                            double scale, const Tensor& sums) {
+                            const Indices& targets, std::span<const std::int32_t> words,
+                            double label_smoothing, const Tensor& d_output, double scale,
+                            const Tensor& sums) {
   Backend& backend = step.backend;
   const bool gradient = d_output.data != nullptr;
+  const bool samples = gradient && sampled_;
   const Tensor compact = compact_.row_range(0, rows.size);
   backend.gather_rows(output, rows, compact);
+  const Weights weights = samples ? sampled_words(step, words) : all_words(step);
+  const std::int64_t columns = tied_ ? weights.kernel.rows : weights.kernel.cols;
+  const std::int64_t most = std::min(rows.size, logits_.size() / columns);
   // Blocks of equal size, or nearly so.
-  const std::int64_t blocks = (rows.size + logits_.rows - 1) / logits_.rows;
+  const std::int64_t blocks = rows.size == 0 ? 0 : (rows.size + most - 1) / most;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t begin = rows.size * block / blocks;
     const std::int64_t count = rows.size * (block + 1) / blocks - begin;
     const Tensor input = compact.row_range(begin, count);
-    const Tensor logits = logits_.row_range(0, count);
-    multiply(step, input, logits);
+    const Tensor logits = {logits_.data, count, columns, columns, logits_.type};
     const Tensor d_logits = gradient ? in_place_of(logits, input.type) : Tensor();
-    backend.softmax_cross_entropy(logits, targets.range(begin, count), label_smoothing, d_logits, scale,
-                                  sums);
+    const Indices wanted = (samples ? places_ : targets).range(begin, count);
+    compute_logits(backend, weights, input, logits);
+    // A target that was not drawn competes in its own rows alone.
+    if (samples) backend.fill_columns_but(logits, sampled_->drawn(), wanted, never);
+    backend.softmax_cross_entropy(logits, wanted, label_smoothing, d_logits, scale, sums);
     if (!gradient) continue;
-    if (bias_) backend.add_column_sums(d_logits, step.gradient(*bias_));
-    const Tensor d_kernel = step.gradient(kernel_);
-    tied_ ? backend.gemm(Transpose::yes, Transpose::no, d_logits, input, true, d_kernel)
-          : backend.gemm(Transpose::yes, Transpose::no, input, d_logits, true, d_kernel);
-    backend.multiply(d_logits, tied_ ? Transpose::no : Transpose::yes, step.value(kernel_), false,
-                     d_compact_.row_range(begin, count));
+    if (samples) backend.fill_columns_but(d_logits, sampled_->drawn(), wanted, 0);
+    if (!weights.d_bias.empty()) backend.add_column_sums(d_logits, weights.d_bias);
+    tied_ ? backend.gemm(Transpose::yes, Transpose::no, d_logits, input, true, weights.d_kernel)
+          : backend.gemm(Transpose::yes, Transpose::no, input, d_logits, true, weights.d_kernel);
+    multiply(backend, weights, d_logits, true, d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
+  if (samples) add_sampled_gradients(step, weights);
   if (bias_) step.added_gradient(*bias_);
   step.added_gradient(kernel_);
   backend.zero(d_output);
@@ -68,7 +147,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
 
 void OutputProjection::log_probabilities(const StepContext& step, const Tensor& output,
                                          const Tensor& log_probs) {
-  multiply(step, output, log_probs);
+  compute_logits(step.backend, all_words(step), output, log_probs);
   step.backend.log_softmax(log_probs);
 }
 

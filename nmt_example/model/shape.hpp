@@ -1,44 +1,11 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <cassert>
 #include <cstdint>
-#include <string_view>
+
+#include "nmt_example/options/choices.hpp"
 
 namespace nmt {
-
-enum class EncoderType : std::uint8_t { uni, bi, gnmt };
-enum class UnitType : std::uint8_t { lstm, gru, layer_norm_lstm, nas };
-enum class AttentionKind : std::uint8_t { none, luong, scaled_luong, bahdanau, normed_bahdanau };
-enum class AttentionArchitecture : std::uint8_t { standard, gnmt, gnmt_v2 };
-
-/// The names of an enumeration's values in flags and parameters, in their order.
-template <typename Enum>
-inline constexpr std::array<std::string_view, 0> names_of{};
-template <>
-inline constexpr std::array names_of<EncoderType> = std::to_array<std::string_view>({"uni", "bi", "gnmt"});
-template <>
-inline constexpr std::array names_of<UnitType> = std::to_array<std::string_view>({"lstm", "gru",
-                                                                                  "layer_norm_lstm", "nas"});
-template <>
-inline constexpr std::array names_of<AttentionKind> =
-    std::to_array<std::string_view>({"", "luong", "scaled_luong", "bahdanau", "normed_bahdanau"});
-template <>
-inline constexpr std::array names_of<AttentionArchitecture> =
-    std::to_array<std::string_view>({"standard", "gnmt", "gnmt_v2"});
-
-template <typename Enum>
-constexpr std::string_view to_string(Enum value) {
-  return names_of<Enum>[static_cast<std::size_t>(value)];
-}
-/// Of one of the names.
-template <typename Enum>
-constexpr Enum value_of(std::string_view name) {
-  const auto found = std::ranges::find(names_of<Enum>, name);
-  assert(found != names_of<Enum>.end());
-  return static_cast<Enum>(found - names_of<Enum>.begin());
-}
 
 /// What determines a model's parameters. See the encoder and the decoder for the meanings.
 struct ModelShape {
@@ -62,9 +29,10 @@ struct ModelShape {
   bool output_attention = true;      ///< `standard`: the softmax reads it, not the cell's output.
   bool pass_hidden_state = true;     ///< The decoder starts from the encoder's final state.
   double forget_bias = 1.0;
-  bool share_vocabulary = false;  ///< One embedding table for both sides.
-  bool tie_output = false;        ///< The projection is the transposed target embedding.
-  bool output_bias = false;       ///< The projection has a bias.
+  bool share_vocabulary = false;   ///< One embedding table for both sides.
+  bool tie_output = false;         ///< The projection is the transposed target embedding.
+  bool output_bias = false;        ///< The projection has a bias.
+  std::int64_t sampled_words = 0;  ///< Words drawn for a step's softmax in training; 0: it is over all.
 
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
   /// Whether all layers of the decoder attend, and not only the lowest.

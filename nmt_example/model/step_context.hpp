@@ -12,7 +12,7 @@ namespace nmt {
 /// Called with a parameter's index when its gradient is final.
 using ReadyFunction = std::function<void(std::size_t)>;
 
-/// Rate and random key of a step's dropout; the rate is 0 in evaluation and inference.
+/// A step's rate of dropout, which is 0 in evaluation and inference, and the key of all its random numbers.
 struct DropoutSettings {
   double rate = 0;
   std::uint64_t seed = 0;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -21,7 +22,25 @@ Range at_least(double least) { return {.least = least, .most = {}}; }
 Range above(double least) { return {.least = least, .most = {}, .without_least = true}; }
 Range between(double least, double most) { return {.least = least, .most = most}; }
 Range fraction_below_one() { return {.least = 0, .most = 1, .without_most = true}; }
-const Range any;
+
+/// The accessors of an enumeration member.
+template <auto member>
+ChoiceMember choice() {
+  using Enum = std::remove_cvref_t<decltype(std::declval<O>().*member)>;
+  constexpr auto& choices = choices_of<Enum>;
+  static constexpr auto names = [] {
+    std::array<std::string_view, choices.size()> result;
+    std::ranges::transform(choices, result.begin(), &Choice<Enum>::name);
+    return result;
+  }();
+  return {names, [](const O& options) { return name_of(options.*member); },
+          [](O& options, std::string_view name) {
+            const auto found = std::ranges::find(choices, name, &Choice<Enum>::name);
+            if (found == choices.end()) return false;
+            options.*member = found->value;
+            return true;
+          }};
+}
 
 /// Shown only in --help=all.
 Flag rare(Flag flag) {
@@ -37,42 +56,35 @@ Flag this_run(Flag flag) {
 
 std::vector<Flag> make_table() {
   return {
-      this_run({"preset", general, &O::preset, "Named set of options; flags override it", any}),
+      this_run({"preset", general, &O::preset, "Named set of options; flags override it"}),
       this_run({"hparams_path", general, &O::hparams_path,
-                "JSON file of options; overrides the preset, flags override it", any}),
-      this_run(
-          {"describe", general, &O::describe, "Print the model, its sizes and all options, and end", any}),
+                "JSON file of options; overrides the preset, flags override it"}),
+      this_run({"describe", general, &O::describe, "Print the model, its sizes and all options, and end"}),
 
-      {"src", data, &O::src, "Suffix of the source files, e.g. en", any},
-      {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de", any},
-      {"train_prefix", data, &O::train_prefix, "Training files: PREFIX.src and PREFIX.tgt, or with .gz added",
-       any},
+      {"src", data, &O::src, "Suffix of the source files, e.g. en"},
+      {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de"},
+      {"train_prefix", data, &O::train_prefix,
+       "Training files: PREFIX.src and PREFIX.tgt, or with .gz added"},
       {"dev_prefix", data, &O::dev_prefix,
-       "Files for the perplexity and the metrics during training; empty: neither", any},
-      {"test_prefix", data, &O::test_prefix, "Files for the metrics at the end", any},
+       "Files for the perplexity and the metrics during training; empty: neither"},
+      {"test_prefix", data, &O::test_prefix, "Files for the metrics at the end"},
       {"builtin_corpus", data, &O::builtin_corpus,
        "Number of sentence pairs to generate for training instead of reading files; 0: read files",
        at_least(0)},
       {"vocab_prefix", data, &O::vocab_prefix,
        "Vocabularies PREFIX.src and PREFIX.tgt: lists, or with subword_option=spm also models; empty: "
-       "trained on the text",
-       any},
-      {"subword_option",
-       data,
-       &O::subword_option,
+       "trained on the text"},
+      {"subword_option", data, choice<&O::subword_option>(),
        "What vocab_prefix holds: words (empty), pieces ending in @@ (bpe), SentencePiece's (spm). With a "
        "list, the text must be split into its entries, which are joined before scoring; a SentencePiece "
-       "model splits by itself",
-       any,
-       {"", "bpe", "spm"}},
+       "model splits by itself"},
       {"vocab_size", data, &O::vocab_size, "Pieces to train where there is no vocab_prefix",
        between(4, 1 << 24)},
-      {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages", any},
+      {"share_vocab", data, &O::share_vocab, "One vocabulary and one embedding for both languages"},
       {"embed_prefix", data, &O::embed_prefix,
        "Vectors of words, PREFIX.src and PREFIX.tgt (or one of them), as GloVe's or word2vec's text files: "
        "those "
-       "sides' embeddings, of which only the special words' are trained; empty: all are trained",
-       any},
+       "sides' embeddings, of which only the special words' are trained; empty: all are trained"},
       rare({"src_embed_size", data, &O::src_embed_size,
             "Size of an embedded source word; 0: num_units, or that of embed_prefix", between(0, 65536)}),
       rare({"tgt_embed_size", data, &O::tgt_embed_size,
@@ -86,16 +98,14 @@ std::vector<Flag> make_table() {
             "and tgt_max_len divided by this (tensorflow/nmt divides src_max_len, counts <s>, and has one "
             "group more; as the order of sentences is another one, so are the batches in any case)",
             between(1, 1024)}),
-      rare({"sos", data, &O::sos, "The entry of a word list that starts a sentence", any}),
-      rare({"eos", data, &O::eos, "The entry of a word list that ends a sentence", any}),
+      rare({"sos", data, &O::sos, "The entry of a word list that starts a sentence"}),
+      rare({"eos", data, &O::eos, "The entry of a word list that ends a sentence"}),
       rare({"check_special_token", data, &O::check_special_token,
             "Put <unk>, sos and eos before a word list that does not start with them; false: its first entry "
-            "stands for unknown words, and it must have the other two",
-            any}),
+            "stands for unknown words, and it must have the other two"}),
       rare({"use_char_encode", data, &O::use_char_encode,
             "Read the source's words byte by byte, at most 48 of a word, with marks around each word "
-            "(tensorflow/nmt also pads each word to 50, for an encoder that its user has to write)",
-            any}),
+            "(tensorflow/nmt also pads each word to 50, for an encoder that its user has to write)"}),
 
       {"num_units", model, &O::num_units, "Cells per layer, and the size of embedded words",
        between(1, 65536)},
@@ -104,60 +114,44 @@ std::vector<Flag> make_table() {
        between(0, 256)},
       {"num_decoder_layers", model, &O::num_decoder_layers, "Layers of the decoder; 0: num_layers",
        between(0, 256)},
-      {"encoder_type",
-       model,
-       &O::encoder_type,
+      {"encoder_type", model, choice<&O::encoder_type>(),
        "bi: two independent stacks of num_layers/2, one for each direction; gnmt: one such layer, and "
        "num_layers-1 "
-       "that read it forwards",
-       any,
-       {"uni", "bi", "gnmt"}},
-      {"unit_type", model, &O::unit_type, "The cells", any, {"lstm", "gru", "layer_norm_lstm", "nas"}},
+       "that read it forwards"},
+      {"unit_type", model, choice<&O::unit_type>(), "The cells"},
       {"residual", model, &O::residual,
        "Adds a layer's input to its output, in all layers but the lowest (with encoder_type=gnmt, the lowest "
-       "two)",
-       any},
-      {"attention",
-       model,
-       &O::attention,
-       "Score of the attention; empty: none",
-       any,
-       {"", "luong", "scaled_luong", "bahdanau", "normed_bahdanau"}},
-      {"attention_architecture",
-       model,
-       &O::attention_architecture,
+       "two)"},
+      {"attention", model, choice<&O::attention>(), "Score of the attention; empty: none"},
+      {"attention_architecture", model, choice<&O::attention_architecture>(),
        "standard: the top layer attends. gnmt, gnmt_v2: the lowest one, whose context is a part of the input "
        "of "
-       "all layers above, at the next step (gnmt) or the same (gnmt_v2)",
-       any,
-       {"standard", "gnmt", "gnmt_v2"}},
+       "all layers above, at the next step (gnmt) or the same (gnmt_v2)"},
+      rare({"attention_units", model, &O::attention_units,
+            "attention_architecture=standard: size of the vector that joins the top layer's output and the "
+            "context; "
+            "0: num_units",
+            between(0, 65536)}),
       rare({"feed_context", model, &O::feed_context,
-            "gnmt, gnmt_v2: the context is a part of the lowest layer's next input; not in NVIDIA's GNMT",
-            any}),
-      {"tie_output", model, &O::tie_output, "The output layer's weights are the target's embeddings", any},
-      rare({"output_bias", model, &O::output_bias, "The output layer has a bias (tensorflow/nmt's has none)",
-            any}),
+            "gnmt, gnmt_v2: the context is a part of the lowest layer's next input; not in NVIDIA's GNMT"}),
+      {"tie_output", model, &O::tie_output, "The output layer's weights are the target's embeddings"},
+      rare(
+          {"output_bias", model, &O::output_bias, "The output layer has a bias (tensorflow/nmt's has none)"}),
       {"dropout", model, &O::dropout, "Probability of dropping an input of a cell", fraction_below_one()},
       rare({"output_attention", model, &O::output_attention,
-            "The attention goes to the softmax and is fed back as input", any}),
+            "The attention goes to the softmax and is fed back as input"}),
       rare({"pass_hidden_state", model, &O::pass_hidden_state,
-            "The decoder starts from the encoder's last state (without attention it must)", any}),
+            "The decoder starts from the encoder's last state (without attention it must)"}),
       {"language_model", model, &O::language_model,
        "A decoder alone, trained on the target text and scored by its perplexity; with --infer, it writes a "
        "sentence "
-       "for each line, whose words do not matter",
-       any},
-      rare({"forget_bias", model, &O::forget_bias, "Added to the forget gate's bias", any}),
-      {"init_op",
-       model,
-       &O::init_op,
-       "Distribution of the first weights",
-       any,
-       {"uniform", "glorot_normal", "glorot_uniform"}},
+       "for each line, whose words do not matter"},
+      rare({"forget_bias", model, &O::forget_bias, "Added to the forget gate's bias"}),
+      {"init_op", model, choice<&O::init_op>(), "Distribution of the first weights"},
       rare({"init_weight", model, &O::init_weight, "For init_op=uniform: between minus this and this",
             above(0)}),
 
-      {"optimizer", training, &O::optimizer, "Optimiser", any, {"sgd", "adam"}},
+      {"optimizer", training, choice<&O::optimizer>(), "Optimiser"},
       {"learning_rate", training, &O::learning_rate, "Learning rate after warm-up", at_least(0)},
       {"batch_size", training, &O::batch_size, "Sentences per rank and step", between(1, 1 << 20)},
       {"micro_batch_size", training, &O::micro_batch_size,
@@ -165,19 +159,11 @@ std::vector<Flag> make_table() {
        between(0, 1 << 20)},
       {"num_train_steps", training, &O::num_train_steps, "Steps to train", at_least(0)},
       {"warmup_steps", training, &O::warmup_steps, "Steps over which the learning rate rises", at_least(0)},
-      {"warmup_scheme",
-       training,
-       &O::warmup_scheme,
-       "t2t: exponentially from a hundredth; linear: in equal steps",
-       any,
-       {"t2t", "linear"}},
-      {"decay_scheme",
-       training,
-       &O::decay_scheme,
+      {"warmup_scheme", training, choice<&O::warmup_scheme>(),
+       "t2t: exponentially from a hundredth; linear: in equal steps"},
+      {"decay_scheme", training, choice<&O::decay_scheme>(),
        "luong5, luong10: halve 5 or 10 times after half of the steps; luong234: 4 times after two thirds; "
-       "cosine: to 0 at the end; empty: constant",
-       any,
-       {"", "luong5", "luong10", "luong234", "cosine"}},
+       "cosine: to 0 at the end; empty: constant"},
       {"max_gradient_norm", training, &O::max_gradient_norm,
        "Gradients are scaled down to this norm, in which an embedding row counts once, with the sum of its "
        "gradients (tensorflow/nmt counts each occurrence of a word by itself, which would make the norm "
@@ -185,73 +171,54 @@ std::vector<Flag> make_table() {
        above(0)},
       {"label_smoothing", training, &O::label_smoothing, "Share of the target spread over all words",
        fraction_below_one()},
-      {"on_divergence",
-       training,
-       &O::on_divergence,
+      rare({"num_sampled_softmax", training, &O::num_sampled_softmax,
+            "In training, each word competes with this many that are drawn for the step, frequent ones (with "
+            "a "
+            "small number) more often, instead of with all; 0: with all. The dev perplexity is among all "
+            "words "
+            "(tensorflow/nmt's is among drawn ones, too)",
+            between(0, 1 << 24)}),
+      {"on_divergence", training, choice<&O::on_divergence>(),
        "What to do if the loss or the gradient is not finite, or the perplexity above 1e20. stop: end with "
        "an error. rollback: go back to the newest good checkpoint, at half the learning rate, at most 5 "
-       "times",
-       any,
-       {"stop", "rollback"}},
+       "times"},
       {"max_train_seconds", training, &O::max_train_seconds,
        "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
-      {"random_seed", training, &O::random_seed, "Seed of everything random", any},
+      {"random_seed", training, &O::random_seed, "Seed of everything random"},
       rare({"adam_beta1", training, &O::adam_beta1, "Adam: decay of the mean", fraction_below_one()}),
       rare({"adam_beta2", training, &O::adam_beta2, "Adam: decay of the mean square", fraction_below_one()}),
       rare({"adam_epsilon", training, &O::adam_epsilon,
             "Adam: added to the root of the bias-corrected mean square, as in the paper (tensorflow/nmt adds "
             "it to the uncorrected root, which is smaller in the first steps)",
             above(0)}),
-      rare({"loss_per",
-            training,
-            &O::loss_per,
-            "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm",
-            any,
-            {"sentence", "word"}}),
+      rare({"loss_per", training, choice<&O::loss_per>(),
+            "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm"}),
 
-      this_run({"device",
-                distribution,
-                &O::device,
-                "Where to compute; with cuda, the ranks of a host take its devices in turn",
-                any,
-                {"cpu", "cuda"}}),
+      this_run({"device", distribution, choice<&O::device>(),
+                "Where to compute; with cuda, the ranks of a host take its devices in turn"}),
       this_run({"threads", distribution, &O::threads,
                 "Threads per rank; 0: processors of the host / ranks on it", between(0, 4096)}),
-      {"lr_scaling",
-       distribution,
-       &O::lr_scaling,
-       "How the learning rate grows with the number of ranks",
-       any,
-       {"none", "linear", "square_root"}},
-      {"lr_schedule_unit",
-       distribution,
-       &O::lr_schedule_unit,
+      {"lr_scaling", distribution, choice<&O::lr_scaling>(),
+       "How the learning rate grows with the number of ranks"},
+      {"lr_schedule_unit", distribution, choice<&O::lr_schedule_unit>(),
        "What warm-up and decay count. updates: this job's updates. samples: the updates in which one worker "
        "would see as many sentences; warmup_steps then counts those (N ranks need an N-th as many), "
-       "num_train_steps still counts this job's, and the decay ends with them",
-       any,
-       {"updates", "samples"}},
+       "num_train_steps still counts this job's, and the decay ends with them"},
       {"sharded_update", distribution, &O::sharded_update,
-       "Each rank updates a part of the parameters, with the optimiser's state of that part alone", any},
-      {"gradient_wire",
-       distribution,
-       &O::gradient_wire,
-       "Type of gradients between hosts; with 16 bits, the next step adds what rounding leaves",
-       any,
-       {"f32", "bf16", "f16"}},
+       "Each rank updates a part of the parameters, with the optimiser's state of that part alone"},
+      {"gradient_wire", distribution, choice<&O::gradient_wire>(),
+       "Type of gradients between hosts; with 16 bits, the next step adds what rounding leaves"},
       rare({"sparse_embeddings", distribution, &O::sparse_embeddings,
-            "Ranks exchange only the rows of an embedding's gradient whose words occur, where that is less",
-            any}),
+            "Ranks exchange only the rows of an embedding's gradient whose words occur, where that is less"}),
       rare({"drift_check_steps", distribution, &O::drift_check_steps,
             "Steps between comparisons of all ranks' parameters, each of which reads them once; 0: never",
             at_least(0)}),
 
-      this_run({"out_dir", saving, &O::out_dir, "Where checkpoints go; empty: nothing is saved", any}),
+      this_run({"out_dir", saving, &O::out_dir, "Where checkpoints go; empty: nothing is saved"}),
       this_run({"override_loaded_hparams", saving, &O::override_loaded_hparams,
                 "What holds where a run goes on from a checkpoint. Not given: what was saved, but for the "
                 "flags of this command. true: this command, with its defaults. false: what was saved, but "
-                "for the flags for translating",
-                any}),
+                "for the flags for translating"}),
       {"steps_per_stats", saving, &O::steps_per_stats, "Steps between lines of progress", at_least(1)},
       {"steps_per_eval", saving, &O::steps_per_eval,
        "Steps between checkpoints with dev perplexity; 0: 10 x steps_per_stats", at_least(0)},
@@ -259,41 +226,32 @@ std::vector<Flag> make_table() {
        "Steps between scores of the dev set; 0: 5 x steps_per_eval", at_least(0)},
       {"metrics", saving, &O::metrics,
        "Scores of translations, separated by commas: " + metric_names() +
-           ". The best checkpoint by each is kept in out_dir/best_METRIC",
-       any},
+           ". The best checkpoint by each is kept in out_dir/best_METRIC"},
       {"num_keep_ckpts", saving, &O::num_keep_ckpts, "Newest checkpoints to keep, besides the best; 0: all",
        at_least(0)},
       {"avg_ckpts", saving, &O::avg_ckpts,
        "Also score the mean of the num_keep_ckpts newest checkpoints, and keep the newest mean in "
-       "out_dir/avg_checkpoints and the best in out_dir/avg_best_METRIC",
-       any},
-      this_run({"log_jsonl", saving, &O::log_jsonl, "File for one JSON object per step", any}),
+       "out_dir/avg_checkpoints and the best in out_dir/avg_best_METRIC"},
+      this_run({"log_jsonl", saving, &O::log_jsonl, "File for one JSON object per step"}),
       this_run(rare({"profile", saving, &O::profile,
                      "Print at the end how long each operation of a step took, and what this machine could "
-                     "reach; on CPUs",
-                     any})),
+                     "reach; on CPUs"})),
       rare({"sharded_checkpoints", saving, &O::sharded_checkpoints,
             "Every rank writes its share of a checkpoint; out_dir must be on a file system that all hosts "
-            "share",
-            any}),
+            "share"}),
       rare({"background_checkpoints", saving, &O::background_checkpoints,
-            "Training goes on while a copy of the model is written", any}),
+            "Training goes on while a copy of the model is written"}),
 
-      this_run({"infer", translating, &O::infer, "Translate lines instead of training", any}),
+      this_run({"infer", translating, &O::infer, "Translate lines instead of training"}),
       this_run({"inference_input_file", translating, &O::inference_input_file,
-                "Lines to translate; empty: standard input", any}),
+                "Lines to translate; empty: standard input"}),
       this_run({"inference_output_file", translating, &O::inference_output_file,
-                "Translations; empty: standard output", any}),
+                "Translations; empty: standard output"}),
       this_run({"ckpt", translating, &O::ckpt,
                 "Checkpoint to translate with, or a directory whose newest is taken; empty: the newest of "
-                "out_dir",
-                any}),
-      {"infer_mode",
-       translating,
-       &O::infer_mode,
-       "beam_width above 0 means beam_search, sampling_temperature above 0 means sample",
-       any,
-       {"greedy", "sample", "beam_search"}},
+                "out_dir"}),
+      {"infer_mode", translating, choice<&O::infer_mode>(),
+       "beam_width above 0 means beam_search, sampling_temperature above 0 means sample"},
       {"beam_width", translating, &O::beam_width, "Hypotheses kept in beam search; 0: none",
        between(0, 1024)},
       {"length_penalty_weight", translating, &O::length_penalty_weight,
@@ -314,9 +272,9 @@ std::vector<Flag> make_table() {
        "no limit",
        at_least(0)},
       this_run(rare({"inference_list", translating, &O::inference_list,
-                     "Numbers of the lines to translate, from 0, separated by commas; empty: all", any})),
+                     "Numbers of the lines to translate, from 0, separated by commas; empty: all"})),
       this_run(rare({"inference_ref_file", translating, &O::inference_ref_file,
-                     "References of the lines, to print the metrics of their translations", any})),
+                     "References of the lines, to print the metrics of their translations"})),
   };
 }
 
@@ -349,6 +307,8 @@ T parse_as(const Flag& flag, std::string_view text) {
     return parse_bool(flag, text);
   } else if constexpr (std::is_same_v<T, std::string>) {
     return std::string(text);
+  } else if constexpr (std::is_same_v<T, std::vector<const Metric*>>) {
+    return metrics_of(text);
   } else if constexpr (std::is_same_v<T, double>) {
     const double value = parse_number<double>(flag, text, "a number");
     if (!std::isfinite(value)) wrong_type(flag, text, "a finite number");
@@ -399,9 +359,10 @@ std::string Range::text() const {
 }
 
 std::string Flag::allowed() const {
-  if (choices.empty()) return range.text();
+  const auto* choice = std::get_if<ChoiceMember>(&member);
+  if (choice == nullptr) return range.text();
   std::vector<std::string> shown;
-  for (const std::string_view choice : choices) shown.push_back(quoted_if_empty(choice));
+  for (const std::string_view value : choice->names) shown.push_back(quoted_if_empty(value));
   return fmt::format("{}", fmt::join(shown, " | "));
 }
 
@@ -417,20 +378,43 @@ const Flag* find_flag(std::string_view name) {
 }
 
 std::string value_text(const Flag& flag, const Options& options) {
-  return std::visit([&](auto member) { return fmt::format("{}", options.*member); }, flag.member);
+  return std::visit(
+      [&](auto member) {
+        if constexpr (std::is_same_v<decltype(member), ChoiceMember>) {
+          return std::string(member.get(options));
+        } else if constexpr (std::is_same_v<decltype(member), std::vector<const Metric*> Options::*>) {
+          return names_of(options.*member);
+        } else {
+          return fmt::format("{}", options.*member);
+        }
+      },
+      flag.member);
 }
 
 void assign(const Flag& flag, std::string_view text, Options& options) {
   std::visit(
       [&](auto member) {
-        using T = std::remove_cvref_t<decltype(options.*member)>;
-        options.*member = parse_as<T>(flag, text);
+        if constexpr (std::is_same_v<decltype(member), ChoiceMember>) {
+          if (member.set(options, text)) return;
+          throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                           fmt::format("--{}={}: must be one of: {}", flag.name, text, flag.allowed()));
+        } else {
+          options.*member = parse_as<std::remove_cvref_t<decltype(options.*member)>>(flag, text);
+        }
       },
       flag.member);
 }
 
 void copy_value(const Flag& flag, const Options& from, Options& to) {
-  std::visit([&](auto member) { to.*member = from.*member; }, flag.member);
+  std::visit(
+      [&](auto member) {
+        if constexpr (std::is_same_v<decltype(member), ChoiceMember>) {
+          member.set(to, member.get(from));
+        } else {
+          to.*member = from.*member;
+        }
+      },
+      flag.member);
 }
 
 }  // namespace nmt

@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -30,9 +31,24 @@ struct Range {
   [[nodiscard]] std::string text() const;
 };
 
+/// A member of `Options` that is one of an enumeration's values, by their names.
+struct ChoiceMember {
+  std::span<const std::string_view> names;
+  std::string_view (*get)(const Options& options);
+  /// Returns false if there is no value of that name.
+  bool (*set)(Options& options, std::string_view name);
+};
+
 /// The member of `Options` that a flag sets; its type is the flag's.
 using FlagMember = std::variant<bool Options::*, int Options::*, std::int64_t Options::*,
-                                std::uint64_t Options::*, double Options::*, std::string Options::*>;
+                                std::uint64_t Options::*, double Options::*, std::string Options::*,
+                                std::vector<const Metric*> Options::*, ChoiceMember>;
+
+/// Whether the member is a switch or a number.
+template <typename Member>
+inline constexpr bool is_plain = false;
+template <typename T>
+inline constexpr bool is_plain<T Options::*> = std::is_arithmetic_v<T>;
 
 /// One flag. Flags are defined in a single table: the parser, --help, JSON in both directions, --describe and
 /// `validate` are derived from it.
@@ -41,10 +57,9 @@ struct Flag {
   FlagGroup group;
   FlagMember member;
   std::string help;
-  Range range;                                 ///< For numbers.
-  std::vector<std::string_view> choices = {};  ///< For strings; empty: anything.
-  bool rare = false;                           ///< Only in --help=all.
-  bool this_run = false;                       ///< Says where and how to run: never taken from a checkpoint.
+  Range range = {};       ///< For numbers.
+  bool rare = false;      ///< Only in --help=all.
+  bool this_run = false;  ///< Says where and how to run: never taken from a checkpoint.
 
   [[nodiscard]] bool is_switch() const { return std::holds_alternative<bool Options::*>(member); }
   /// The range or the choices in words; may be empty.
@@ -58,7 +73,8 @@ const Flag* find_flag(std::string_view name);
 
 /// The flag's value as on the command line.
 std::string value_text(const Flag& flag, const Options& options);
-/// Sets the flag's member from command-line text. Throws `invalid_argument` if the text is not of its type.
+/// Sets the flag's member from command-line text. Throws `invalid_argument` if the text is not of its type,
+/// or none of its choices.
 void assign(const Flag& flag, std::string_view text, Options& options);
 void copy_value(const Flag& flag, const Options& from, Options& to);
 

@@ -35,11 +35,11 @@ bool is_list_of_scalars(const Json& value) {
 bool has_type_of(const Flag& flag, const Json& value) {
   return std::visit(
       [&](auto member) {
-        using T = std::remove_cvref_t<decltype(std::declval<Options>().*member)>;
-        if constexpr (std::is_same_v<T, bool>) return value.is_boolean();
-        if constexpr (std::is_same_v<T, std::string>) return value.is_string() || is_list_of_scalars(value);
-        if constexpr (std::is_same_v<T, double>) return value.is_number();
-        return value.is_number_integer();
+        using Member = decltype(member);
+        if constexpr (std::is_same_v<Member, bool Options::*>) return value.is_boolean();
+        if constexpr (std::is_same_v<Member, double Options::*>) return value.is_number();
+        if constexpr (is_plain<Member>) return value.is_number_integer();
+        return value.is_string() || is_list_of_scalars(value);
       },
       flag.member);
 }
@@ -85,7 +85,16 @@ std::vector<std::pair<std::string, std::string>> options_in_json(const std::stri
 std::string to_json(const Options& options) {
   Json object = Json::object();
   for (const Flag& flag : all_flags()) {
-    std::visit([&](auto member) { object[std::string(flag.name)] = options.*member; }, flag.member);
+    Json& value = object[std::string(flag.name)];
+    std::visit(
+        [&](auto member) {
+          if constexpr (is_plain<decltype(member)>) {
+            value = options.*member;
+          } else {
+            value = value_text(flag, options);
+          }
+        },
+        flag.member);
   }
   // Paths may not be UTF-8, which must not make saving a checkpoint fail.
   return object.dump(2, ' ', false, Json::error_handler_t::replace);

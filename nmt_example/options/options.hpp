@@ -5,22 +5,26 @@
 #include <string>
 #include <vector>
 
+#include "nmt_example/metrics/metric.hpp"
+#include "nmt_example/options/choices.hpp"
+
 namespace nmt {
 
 /// The settings of a run. Names and meanings are those of tensorflow/nmt's flags where it has them; the value
 /// of each member is its default.
 struct Options {
   // Model.
-  int num_units = 32;                ///< Cells per layer, and the embedding's size.
-  int num_layers = 2;                ///< Of encoder and decoder.
-  int num_encoder_layers = 0;        ///< 0: num_layers.
-  int num_decoder_layers = 0;        ///< 0: num_layers.
-  std::string unit_type = "lstm";    ///< lstm | gru | layer_norm_lstm | nas
-  std::string encoder_type = "uni";  ///< uni | bi (two independent stacks of num_layers/2) | gnmt
+  int num_units = 32;          ///< Cells per layer, and the embedding's size.
+  int num_layers = 2;          ///< Of encoder and decoder.
+  int num_encoder_layers = 0;  ///< 0: num_layers.
+  int num_decoder_layers = 0;  ///< 0: num_layers.
+  UnitType unit_type = UnitType::lstm;
+  EncoderType encoder_type = EncoderType::uni;  ///< bi: two independent stacks of num_layers/2
   bool residual = false;
   bool language_model = false;  ///< A decoder alone, trained on the target text.
-  std::string attention;        ///< "" | luong | scaled_luong | bahdanau | normed_bahdanau
-  std::string attention_architecture = "standard";  ///< standard | gnmt | gnmt_v2
+  AttentionKind attention = AttentionKind::none;
+  AttentionArchitecture attention_architecture = AttentionArchitecture::standard;
+  int attention_units = 0;  ///< standard: size of the attention vector; 0: num_units.
   bool output_attention = true;
   bool pass_hidden_state = true;
   bool feed_context = true;  ///< gnmt and gnmt_v2: the lowest layer reads the context of the step before.
@@ -28,30 +32,31 @@ struct Options {
   bool output_bias = false;
   double forget_bias = 1.0;
   double dropout = 0.2;
-  std::string init_op = "uniform";  ///< uniform | glorot_normal | glorot_uniform
-  double init_weight = 0.1;         ///< For uniform: weights start between minus this and this.
+  InitOp init_op = InitOp::uniform;
+  double init_weight = 0.1;  ///< For uniform: weights start between minus this and this.
   // Training.
-  std::string optimizer = "sgd";  ///< sgd | adam
+  OptimizerKind optimizer = OptimizerKind::sgd;
   double learning_rate = 1.0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
   std::int64_t num_train_steps = 12000;
   std::int64_t warmup_steps = 0;
-  std::string warmup_scheme = "t2t";  ///< t2t | linear
-  std::string decay_scheme;           ///< "" | luong5 | luong10 | luong234 (tensorflow/nmt), or "cosine"
+  WarmupScheme warmup_scheme = WarmupScheme::t2t;
+  DecayScheme decay_scheme = DecayScheme::none;
   double max_gradient_norm = 5.0;
-  std::string on_divergence = "stop";  ///< stop | rollback (to the newest good checkpoint)
+  OnDivergence on_divergence = OnDivergence::stop;  ///< rollback: to the newest good checkpoint
   double label_smoothing = 0.0;
+  int num_sampled_softmax = 0;  ///< Words drawn for a step's softmax in training; 0: it is over all.
   /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
   /// Matters for SGD's step and for max_gradient_norm.
-  std::string loss_per = "sentence";
-  int batch_size = 128;             ///< Sentences per rank; the global batch is this times the ranks.
-  int micro_batch_size = 0;         ///< Sentences of a rank at a time, adding up the gradients; 0: all.
-  std::string lr_scaling = "none";  ///< none | linear | square_root, with the number of ranks
-  /// updates | samples: whether warm-up and decay count the job's updates, or those that one worker would
+  LossPer loss_per = LossPer::sentence;
+  int batch_size = 128;      ///< Sentences per rank; the global batch is this times the ranks.
+  int micro_batch_size = 0;  ///< Sentences of a rank at a time, adding up the gradients; 0: all.
+  ddl::ScalingRule lr_scaling = ddl::ScalingRule::none;  ///< With the number of ranks.
+  /// Whether warm-up and decay count the job's updates, or those that one worker would
   /// need for as many sentences.
-  std::string lr_schedule_unit = "updates";
+  ddl::ScheduleUnit lr_schedule_unit = ddl::ScheduleUnit::updates;
   std::uint64_t random_seed = 1;
   // Data.
   std::string src;           ///< Suffix of source files, e.g. en.
@@ -61,9 +66,9 @@ struct Options {
   std::string test_prefix;
   std::int64_t builtin_corpus = 0;  ///< Sentences to generate for training instead of reading files.
   std::string vocab_prefix;         ///< Word lists PREFIX.src/.tgt, or with subword_option=spm models.
-  std::string subword_option;       ///< "" (words of vocab_prefix) | bpe | spm
-  std::string sos = "<s>";          ///< The entry of a word list that starts a sentence.
-  std::string eos = "</s>";         ///< The entry of a word list that ends one.
+  SubwordOption subword_option = SubwordOption::none;  ///< none: words of vocab_prefix
+  std::string sos = "<s>";                             ///< The entry of a word list that starts a sentence.
+  std::string eos = "</s>";                            ///< The entry of a word list that ends one.
   bool check_special_token = true;  ///< Puts <unk>, sos, eos before a word list that does not start so.
   bool use_char_encode = false;     ///< The source's words are read byte by byte.
   std::int64_t max_train = 0;       ///< Sentence pairs to train on, from the first; 0: all.
@@ -80,7 +85,7 @@ struct Options {
   std::int64_t steps_per_stats = 100;
   std::int64_t steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
   std::int64_t steps_per_external_eval = 0;  ///< Dev metrics; 0: 5 x steps_per_eval.
-  std::string metrics = "bleu";              ///< Names of `all_metrics`, separated by commas.
+  std::vector<const Metric*> metrics = metrics_of("bleu");
   int num_keep_ckpts = 5;
   bool avg_ckpts = false;              ///< The mean of the kept checkpoints is scored and saved, too.
   bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
@@ -92,10 +97,10 @@ struct Options {
   bool override_loaded_hparams = false;  ///< See `with_explicit_options`.
   bool describe = false;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
-  std::string device = "cpu";
-  bool sparse_embeddings = true;          ///< Sends only rows of looked-up words, where that is less.
-  std::string gradient_wire = "f32";      ///< f32 | bf16 | f16, between hosts
-  bool sharded_update = false;            ///< Each rank updates its part of the parameters.
+  DeviceKind device = DeviceKind::cpu;
+  bool sparse_embeddings = true;  ///< Sends only rows of looked-up words, where that is less.
+  ddl::DataType gradient_wire = ddl::DataType::f32;  ///< Between hosts.
+  bool sharded_update = false;                       ///< Each rank updates its part of the parameters.
   std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
   double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which the time is up.
   // Inference.
@@ -105,7 +110,7 @@ struct Options {
   std::string inference_list;         ///< Numbers of the lines to translate, from 0; empty: all.
   std::string inference_ref_file;     ///< References, to print the translations' scores; empty: none.
   std::string ckpt;                   ///< A checkpoint, or a directory of some; empty: the newest of out_dir.
-  std::string infer_mode = "greedy";  ///< greedy | sample | beam_search
+  InferMode infer_mode = InferMode::greedy;
   int beam_width = 0;                 ///< Above 0 switches beam search on.
   double sampling_temperature = 0.0;  ///< Above 0 switches sampling on.
   int num_translations_per_input = 1;
@@ -115,6 +120,12 @@ struct Options {
   int src_max_len_infer = 0;  ///< 0: no limit.
   int tgt_max_len_infer = 0;  ///< 0: twice the source's length plus 10.
 
+  /// The size of what the output layer reads.
+  [[nodiscard]] int output_units() const {
+    const bool reads_attention = attention != AttentionKind::none && output_attention &&
+                                 attention_architecture == AttentionArchitecture::standard;
+    return reads_attention && attention_units > 0 ? attention_units : num_units;
+  }
   [[nodiscard]] int encoder_layers() const { return num_encoder_layers ? num_encoder_layers : num_layers; }
   [[nodiscard]] int decoder_layers() const { return num_decoder_layers ? num_decoder_layers : num_layers; }
 };

@@ -167,12 +167,12 @@ void apply_consequences(Options& options, const std::vector<std::string>& explic
     // Of a checkpoint's mode and what this run's flags mean, the latter counts.
     if (is_set("beam_width") && !is_set("sampling_temperature")) options.sampling_temperature = 0;
     if (is_set("sampling_temperature") && !is_set("beam_width")) options.beam_width = 0;
-    options.infer_mode = options.beam_width > 0             ? "beam_search"
-                         : options.sampling_temperature > 0 ? "sample"
-                                                            : "greedy";
+    options.infer_mode = options.beam_width > 0             ? InferMode::beam_search
+                         : options.sampling_temperature > 0 ? InferMode::sample
+                                                            : InferMode::greedy;
   } else {
-    if (options.infer_mode != "beam_search") options.beam_width = 0;
-    if (options.infer_mode != "sample") options.sampling_temperature = 0;
+    if (options.infer_mode != InferMode::beam_search) options.beam_width = 0;
+    if (options.infer_mode != InferMode::sample) options.sampling_temperature = 0;
   }
   if ((is_set("train_prefix") || is_set("vocab_prefix")) && !is_set("builtin_corpus")) {
     options.builtin_corpus = 0;
@@ -197,7 +197,7 @@ void check_tensorflow_nmt_flags(const Settings& settings, ParsedOptions& parsed)
   }
   const std::string* gpus = last_value(settings, "num_gpus");
   if (gpus == nullptr) return;
-  const bool on_gpu = parsed.options.device == "cuda";
+  const bool on_gpu = parsed.options.device == DeviceKind::cuda;
   if (*gpus == "0" && on_gpu) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      "--num_gpus=0 and --device=cuda: choose one; --device says where each rank computes");

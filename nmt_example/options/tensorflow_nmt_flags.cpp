@@ -12,7 +12,6 @@ std::span<const TensorflowNmtFlag> tensorflow_nmt_flags() {
   constexpr bool no_result = false;
   static const std::vector<TensorflowNmtFlag> table = {
       // Models.
-      {"num_sampled_softmax", false, {"0"}, "the softmax is over the whole vocabulary (0)"},
       {"source_reverse", true, {"false"}, "sources are read in order; --encoder_type=bi reads both ways"},
       // Other names of schedules, from older versions.
       {"start_decay_step", false, {"0"}, "--decay_scheme=luong5, luong10, luong234 or cosine"},

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
-#include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/options.hpp"
 
@@ -17,13 +16,9 @@ void require(bool condition, const std::string& message) {
 void check_range(const Flag& flag, const Options& options) {
   std::visit(
       [&](auto member) {
-        const auto& value = options.*member;
-        using T = std::remove_cvref_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, std::string>) {
-          require(flag.choices.empty() || std::ranges::find(flag.choices, value) != flag.choices.end(),
-                  fmt::format("--{}={}: must be one of: {}", flag.name, value, flag.allowed()));
-        } else if constexpr (!std::is_same_v<T, bool>) {
-          require(flag.range.contains(static_cast<double>(value)),
+        if constexpr (is_plain<decltype(member)>) {
+          const auto value = options.*member;
+          require(flag.is_switch() || flag.range.contains(static_cast<double>(value)),
                   fmt::format("--{}={}: must be {}", flag.name, value, flag.allowed()));
         }
       },
@@ -31,24 +26,26 @@ void check_range(const Flag& flag, const Options& options) {
 }
 
 void check_model(const Options& options) {
-  require(!options.profile || options.device == "cpu",
+  require(!options.profile || options.device == Device::cpu,
           "--profile: measures operations on CPUs only; leave it or --device=cuda out");
-  require(options.encoder_type != "bi" || options.encoder_layers() % 2 == 0,
+  const bool attends = options.attention != AttentionKind::none;
+  const bool standard = options.attention_architecture == AttentionArchitecture::standard;
+  require(options.encoder_type != EncoderType::bi || options.encoder_layers() % 2 == 0,
           fmt::format("--{}={}: must be even with --encoder_type=bi, which gives half to each direction",
                       options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
                       options.encoder_layers()));
   require(
-      options.encoder_type != "gnmt" || options.encoder_layers() >= 2,
+      options.encoder_type != EncoderType::gnmt || options.encoder_layers() >= 2,
       fmt::format("--{}={}: must be at least 2 with --encoder_type=gnmt, whose lowest layer reads both ways",
                   options.num_encoder_layers > 0 ? "num_encoder_layers" : "num_layers",
                   options.encoder_layers()));
   require(
-      !options.language_model || options.attention.empty(),
+      !options.language_model || !attends,
       fmt::format(
           "--language_model and --attention={}: a language model has no source to attend to; leave one out",
-          options.attention));
-  require(options.attention_architecture == "standard" || !options.attention.empty(),
-          fmt::format("--attention_architecture={}: needs --attention", options.attention_architecture));
+          name_of(options.attention)));
+  require(standard || attends, fmt::format("--attention_architecture={}: needs --attention",
+                                           name_of(options.attention_architecture)));
   const auto size = [&](int given) { return given > 0 ? given : options.num_units; };
   require(
       !options.share_vocab || size(options.src_embed_size) == size(options.tgt_embed_size),
@@ -56,41 +53,51 @@ void check_model(const Options& options) {
           "--src_embed_size={} and --tgt_embed_size={}: must be equal with --share_vocab, where one table "
           "embeds both languages",
           options.src_embed_size, options.tgt_embed_size));
-  require(!options.tie_output || size(options.tgt_embed_size) == options.num_units,
-          fmt::format("--tgt_embed_size={}: must be --num_units={} with --tie_output", options.tgt_embed_size,
-                      options.num_units));
+  const int inputs = options.output_units();
+  require(!options.tie_output || size(options.tgt_embed_size) == inputs,
+          fmt::format("--tgt_embed_size={}: must be {}={} with --tie_output, as what the output layer reads",
+                      options.tgt_embed_size,
+                      inputs == options.num_units ? "--num_units" : "--attention_units", inputs));
   require(!options.tie_output || options.embed_prefix.empty(),
           "--tie_output and --embed_prefix: given vectors are not trained, but the output layer is; leave "
           "one out");
   require(
-      options.feed_context || (options.attention_architecture != "standard" && options.decoder_layers() > 1),
+      options.feed_context || (!standard && options.decoder_layers() > 1),
       "--feed_context=false: needs --attention_architecture=gnmt or gnmt_v2 and two decoder layers, of which "
       "the "
       "upper one then reads what the lower one attends to");
   const bool equal_layers = options.encoder_layers() == options.decoder_layers();
   if (options.language_model) return;
-  require(!options.attention.empty() || equal_layers,
+  require(attends || equal_layers,
           fmt::format("{} encoder and {} decoder layers: without --attention they must be equal, because the "
                       "decoder starts from the encoder's state",
                       options.encoder_layers(), options.decoder_layers()));
-  require(!options.attention.empty() || options.pass_hidden_state,
+  require(attends || options.pass_hidden_state,
           "--pass_hidden_state=false: needs --attention, otherwise the decoder sees nothing of the source");
   require(equal_layers || !options.pass_hidden_state,
           fmt::format("--pass_hidden_state=true: needs as many decoder as encoder layers, found {} and {}",
                       options.decoder_layers(), options.encoder_layers()));
 }
 
+void check_loss(const Options& options) {
+  require(options.num_sampled_softmax == 0 || options.label_smoothing == 0,
+          fmt::format(
+              "--num_sampled_softmax={} and --label_smoothing={}: smoothing takes from the target for all "
+              "words, of which a sampled softmax sees a few; leave one out",
+              options.num_sampled_softmax, options.label_smoothing));
+}
+
 void check_schedule(const Options& options) {
   // `single_worker_schedule` checks this case, because that needs the number of ranks.
-  if (options.lr_schedule_unit == "samples") return;
-  require(options.decay_scheme != "cosine" || options.num_train_steps == 0 ||
+  if (options.lr_schedule_unit == ddl::ScheduleUnit::samples) return;
+  require(options.decay_scheme != DecayScheme::cosine || options.num_train_steps == 0 ||
               options.warmup_steps < options.num_train_steps,
           fmt::format("--warmup_steps={}: must be below --num_train_steps={} with --decay_scheme=cosine",
                       options.warmup_steps, options.num_train_steps));
 }
 
 void check_vocabulary(const Options& options) {
-  require(options.subword_option != "bpe" || !options.vocab_prefix.empty(),
+  require(options.subword_option != SubwordOption::bpe || !options.vocab_prefix.empty(),
           "--subword_option=bpe: needs --vocab_prefix, the vocabulary of the pieces that the text is split "
           "into; without it SentencePiece pieces are trained");
   const Options defaults;
@@ -130,19 +137,19 @@ void check_training_data(const Options& options) {
 }
 
 void check_inference(const Options& options) {
-  require(options.infer_mode != "beam_search" || options.beam_width > 0,
+  require(options.infer_mode != InferMode::beam_search || options.beam_width > 0,
           "--infer_mode=beam_search: needs --beam_width=N of at least 1");
-  require(options.infer_mode != "sample" || options.sampling_temperature > 0,
+  require(options.infer_mode != InferMode::sample || options.sampling_temperature > 0,
           "--infer_mode=sample: needs --sampling_temperature=T above 0, for instance 1");
   require(options.beam_width == 0 || options.sampling_temperature == 0,
           fmt::format("--beam_width={} and --sampling_temperature={}: choose one", options.beam_width,
                       options.sampling_temperature));
   const int translations = options.num_translations_per_input;
-  require(translations == 1 || options.infer_mode != "greedy",
+  require(translations == 1 || options.infer_mode != InferMode::greedy,
           fmt::format("--num_translations_per_input={}: greedy search gives one; add --beam_width=N or "
                       "--sampling_temperature=T",
                       translations));
-  require(options.infer_mode != "beam_search" || translations <= options.beam_width,
+  require(options.infer_mode != InferMode::beam_search || translations <= options.beam_width,
           fmt::format("--num_translations_per_input={}: a beam of --beam_width={} gives no more than that",
                       translations, options.beam_width));
   require(!options.infer || !options.ckpt.empty() || !options.out_dir.empty(),
@@ -150,12 +157,11 @@ void check_inference(const Options& options) {
 }
 
 void check_saving(const Options& options) {
-  metrics_of(options.metrics);
   require(!options.avg_ckpts || !options.out_dir.empty() || options.infer,
           "--avg_ckpts: needs --out_dir, whose checkpoints it averages");
   require(!options.avg_ckpts || options.num_keep_ckpts > 0,
           "--avg_ckpts: needs --num_keep_ckpts=N above 0, the number of checkpoints to average");
-  require(options.on_divergence != "rollback" || !options.out_dir.empty() || options.infer,
+  require(options.on_divergence != OnDivergence::rollback || !options.out_dir.empty() || options.infer,
           "--on_divergence=rollback: needs --out_dir, whose checkpoints it goes back to");
 }
 
@@ -168,6 +174,7 @@ void validate_values(const Options& options) {
 void validate(const Options& options) {
   validate_values(options);
   check_model(options);
+  check_loss(options);
   check_schedule(options);
   check_vocabulary(options);
   check_inference(options);

@@ -18,9 +18,11 @@ struct Rule {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = {
       {{"adam_beta1", "adam_beta2", "adam_epsilon"},
-       [](const Options& o) { return o.optimizer != "adam"; },
+       [](const Options& o) { return o.optimizer != OptimizerKind::adam; },
        "the optimiser is not adam"},
-      {{"init_weight"}, [](const Options& o) { return o.init_op != "uniform"; }, "init_op is not uniform"},
+      {{"init_weight"},
+       [](const Options& o) { return o.init_op != InitOp::uniform; },
+       "init_op is not uniform"},
       {{"warmup_scheme"}, [](const Options& o) { return o.warmup_steps == 0; }, "warmup_steps is 0"},
       {{"num_layers"},
        [](const Options& o) { return o.num_encoder_layers > 0 && o.num_decoder_layers > 0; },
@@ -28,7 +30,15 @@ const std::vector<Rule>& rules() {
       {{"encoder_type", "num_encoder_layers", "pass_hidden_state", "share_vocab", "metrics"},
        [](const Options& o) { return o.language_model; },
        "a language model has no encoder, and is scored by its perplexity"},
-      {{"output_attention"}, [](const Options& o) { return o.attention.empty(); }, "there is no attention"},
+      {{"output_attention", "attention_units"},
+       [](const Options& o) { return o.attention == AttentionKind::none; },
+       "there is no attention"},
+      {{"attention_units"},
+       [](const Options& o) {
+         return o.attention != AttentionKind::none &&
+                o.attention_architecture != AttentionArchitecture::standard;
+       },
+       "attention_architecture is not standard"},
       {{"vocab_size"},
        [](const Options& o) { return !o.vocab_prefix.empty() && !o.describe; },
        "vocab_prefix gives the vocabularies"},
@@ -39,10 +49,12 @@ const std::vector<Rule>& rules() {
        [](const Options& o) { return o.out_dir.empty() && !o.infer; },
        "there is no out_dir"},
       {{"length_penalty_weight", "coverage_penalty_weight"},
-       [](const Options& o) { return o.infer_mode != "beam_search"; },
+       [](const Options& o) { return o.infer_mode != InferMode::beam_search; },
        "infer_mode is not beam_search"},
       {{"coverage_penalty_weight"},
-       [](const Options& o) { return o.attention.empty() && o.infer_mode == "beam_search"; },
+       [](const Options& o) {
+         return o.attention == AttentionKind::none && o.infer_mode == InferMode::beam_search;
+       },
        "there is no attention"},
       {{"inference_list", "inference_ref_file", "inference_output_file", "ckpt"},
        [](const Options& o) { return !o.infer; },

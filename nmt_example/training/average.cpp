@@ -21,13 +21,18 @@ AverageOfCheckpoints::AverageOfCheckpoints(ddl::Context& context, Backend& backe
     }
   } catch (...) {
     backend.upload(parameters.values(), own_);
+    backend.parameters_changed();
     throw;
   }
   const double count = static_cast<double>(checkpoints.size()) + 1;
   for (std::size_t i = 0; i < sums.size(); ++i) values[i] = static_cast<float>(sums[i] / count);
   backend.upload(parameters.values(), values);
+  backend.parameters_changed();
 }
 
-AverageOfCheckpoints::~AverageOfCheckpoints() { backend_.upload(parameters_.values(), own_); }
+AverageOfCheckpoints::~AverageOfCheckpoints() {
+  backend_.upload(parameters_.values(), own_);
+  backend_.parameters_changed();
+}
 
 }  // namespace nmt

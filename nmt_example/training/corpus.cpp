@@ -18,9 +18,9 @@ constexpr std::size_t builtin_test_sentences = 1000;
 Vocabulary vocabulary_from_file(const Options& options, const std::string& suffix) {
   const std::string path = options.vocab_prefix + "." + suffix;
   const SpecialWords special{options.sos, options.eos, options.check_special_token};
-  if (options.subword_option == "spm") return Vocabulary::from_sentencepiece_file(path, special);
+  if (options.subword_option == SubwordOption::spm) return Vocabulary::from_sentencepiece_file(path, special);
   return Vocabulary::from_word_list(
-      path, options.subword_option == "bpe" ? WordJoining::bpe : WordJoining::words, special);
+      path, options.subword_option == SubwordOption::bpe ? WordJoining::bpe : WordJoining::words, special);
 }
 
 }  // namespace
@@ -76,7 +76,7 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
       return;
     }
     VocabularyTraining settings;
-    settings.type = options.subword_option == "bpe" ? SubwordType::bpe : SubwordType::unigram;
+    settings.type = options.subword_option == SubwordOption::bpe ? SubwordType::bpe : SubwordType::unigram;
     settings.seed = options.random_seed;
     const auto size = static_cast<std::size_t>(options.vocab_size);
     if (options.language_model) {
@@ -120,6 +120,16 @@ GivenEmbeddings given_embeddings(const Options& options, const VocabularyPair& v
   if (reads_source) given.source = read_embedding_vectors(source, vocabularies.source);
   if (reads_target) given.target = read_embedding_vectors(target, vocabularies.target);
   return given;
+}
+
+void check_sampled_words(const Options& options, const VocabularyPair& vocabularies) {
+  if (static_cast<std::size_t>(options.num_sampled_softmax) <= vocabularies.target.size()) return;
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format(
+          "--num_sampled_softmax={}: the target's vocabulary has {} words; expected at most that many, or 0 "
+          "for a softmax over all",
+          options.num_sampled_softmax, vocabularies.target.size()));
 }
 
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset) {

@@ -44,6 +44,8 @@ struct GivenEmbeddings {
 /// and as `read_embedding_vectors`.
 GivenEmbeddings given_embeddings(const Options& options, const VocabularyPair& vocabularies);
 
+/// Throws `invalid_argument` if --num_sampled_softmax is more than there are words. Not collective.
+void check_sampled_words(const Options& options, const VocabularyPair& vocabularies);
 /// Throws `invalid_argument` if there are fewer sentence pairs than ranks. Not collective.
 void check_enough_for_ranks(const ddl::Context& context, const Options& options, const Dataset& dataset);
 /// Throws `mismatch` if ranks have read different files, and so would train on different data. Collective.

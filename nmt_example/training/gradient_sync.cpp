@@ -7,11 +7,6 @@
 
 namespace nmt {
 
-ddl::DataType wire_of(const Options& options) {
-  if (options.gradient_wire == "bf16") return ddl::DataType::bf16;
-  return options.gradient_wire == "f16" ? ddl::DataType::f16 : ddl::DataType::f32;
-}
-
 namespace {
 
 std::span<float> floats_of(const Tensor& tensor) {
@@ -51,7 +46,7 @@ Tensor tensor_of(const ddl::NamedTensor& values) {
 GradientSync::GradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model)
     : backend_(backend), in_rows_(options.sparse_embeddings), values_(values_of(model.parameters())) {
   const ddl::GradientReducerOptions how = {.gradients = ddl::GradientKind::sum,
-                                           .wire = wire_of(options),
+                                           .wire = options.gradient_wire,
                                            .sharded_update = options.sharded_update,
                                            .leave_sums = true};
   if (backend.stream() != nullptr) {

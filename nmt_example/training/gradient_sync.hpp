@@ -71,7 +71,4 @@ class GradientSync {
   std::vector<std::vector<float>> residuals_;  // host copies of a device's residuals
 };
 
-/// The type that --gradient_wire names.
-ddl::DataType wire_of(const Options& options);
-
 }  // namespace nmt

@@ -12,17 +12,12 @@
 namespace nmt {
 namespace {
 
-[[noreturn]] void unknown(const char* flag, const std::string& value) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("--{}={}: unknown scheme", flag, value));
-}
-
 double warmup_factor(const Options& options, std::int64_t step) {
   const std::int64_t warmup = options.warmup_steps;
   if (step >= warmup) return 1.0;
   const auto w = static_cast<double>(warmup);
-  if (options.warmup_scheme == "t2t") return std::pow(0.01, static_cast<double>(warmup - step) / w);
-  if (options.warmup_scheme == "linear") return static_cast<double>(step + 1) / w;
-  unknown("warmup_scheme", options.warmup_scheme);
+  if (options.warmup_scheme == WarmupScheme::linear) return static_cast<double>(step + 1) / w;
+  return std::pow(0.01, static_cast<double>(warmup - step) / w);
 }
 
 double halved(std::int64_t step, std::int64_t start, std::int64_t steps, std::int64_t times) {
@@ -40,23 +35,30 @@ double cosine(std::int64_t step, std::int64_t start, std::int64_t steps) {
 
 double decay_factor(const Options& options, std::int64_t step) {
   const std::int64_t steps = options.num_train_steps;
-  const std::string& scheme = options.decay_scheme;
-  if (scheme.empty()) return 1.0;
-  if (scheme == "luong5") return halved(step, steps / 2, steps, 5);
-  if (scheme == "luong10") return halved(step, steps / 2, steps, 10);
-  if (scheme == "luong234") return halved(step, steps * 2 / 3, steps, 4);
-  if (scheme == "cosine") return cosine(step, options.warmup_steps, steps);
-  unknown("decay_scheme", scheme);
+  switch (options.decay_scheme) {
+    case DecayScheme::none:
+      return 1.0;
+    case DecayScheme::luong5:
+      return halved(step, steps / 2, steps, 5);
+    case DecayScheme::luong10:
+      return halved(step, steps / 2, steps, 10);
+    case DecayScheme::luong234:
+      return halved(step, steps * 2 / 3, steps, 4);
+    case DecayScheme::cosine:
+      return cosine(step, options.warmup_steps, steps);
+  }
+  return 1.0;
 }
 
 }  // namespace
 
 Options single_worker_schedule(Options options, int ranks) {
-  if (options.lr_schedule_unit != "samples") return options;
+  if (options.lr_schedule_unit != ddl::ScheduleUnit::samples) return options;
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   const std::int64_t steps = options.num_train_steps;
   options.num_train_steps = steps > most / ranks ? most : steps * ranks;
-  if (options.decay_scheme == "cosine" && steps > 0 && options.warmup_steps >= options.num_train_steps) {
+  if (options.decay_scheme == DecayScheme::cosine && steps > 0 &&
+      options.warmup_steps >= options.num_train_steps) {
     throw ddl::Error(
         ddl::ErrorCode::invalid_argument,
         fmt::format("--warmup_steps={}: must be below {} with --decay_scheme=cosine and "
@@ -68,7 +70,7 @@ Options single_worker_schedule(Options options, int ranks) {
 
 std::uint64_t warmup_updates(const Options& options, int ranks) {
   const auto steps = static_cast<std::uint64_t>(options.warmup_steps);
-  if (options.lr_schedule_unit != "samples") return steps;
+  if (options.lr_schedule_unit != ddl::ScheduleUnit::samples) return steps;
   const auto n = static_cast<std::uint64_t>(ranks);
   return steps / n + (steps % n != 0 ? 1 : 0);
 }

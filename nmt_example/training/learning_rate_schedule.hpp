@@ -23,7 +23,6 @@ std::uint64_t warmup_updates(const Options& options, int ranks);
 ///   int((N-start)/times) steps, times = 5, 10, 4;
 /// - decay cosine: (1 + cos(pi (s-W)/(N-W)))/2 after warm-up, 0 from N on (Loshchilov and Hutter 2017,
 ///   without restarts).
-/// Throws `invalid_argument` for a scheme that is none of these.
 double learning_rate_at(const Options& options, std::uint64_t step);
 
 }  // namespace nmt

@@ -9,7 +9,7 @@ Optimizer::Optimizer(Backend& backend, ParameterSet& parameters, const Options& 
     : backend_(backend),
       parameters_(parameters),
       settings_{0, options.adam_beta1, options.adam_beta2, options.adam_epsilon, 0},
-      adam_(options.optimizer == "adam") {
+      adam_(options.optimizer == OptimizerKind::adam) {
   if (options.sharded_update) return;
   std::vector<ddl::GradientPiece> all;
   for (std::size_t i = 0; i < parameters.count(); ++i) {

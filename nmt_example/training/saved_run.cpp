@@ -7,6 +7,7 @@
 
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
+#include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 
 namespace nmt {
@@ -15,6 +16,33 @@ namespace {
 constexpr const char* source_file = "source.vocabulary";
 constexpr const char* target_file = "target.vocabulary";
 constexpr const char* reducer_group = "reducer";
+
+/// With the numbers of layers, what must stay as in the checkpoint, which also holds the vocabularies.
+constexpr std::string_view model_flags[] = {"num_units",
+                                            "embed_prefix",
+                                            "src_embed_size",
+                                            "tgt_embed_size",
+                                            "encoder_type",
+                                            "unit_type",
+                                            "residual",
+                                            "language_model",
+                                            "attention",
+                                            "attention_architecture",
+                                            "attention_units",
+                                            "output_attention",
+                                            "pass_hidden_state",
+                                            "feed_context",
+                                            "tie_output",
+                                            "output_bias",
+                                            "forget_bias",
+                                            "share_vocab",
+                                            "optimizer",
+                                            "subword_option",
+                                            "vocab_size",
+                                            "sos",
+                                            "eos",
+                                            "check_special_token",
+                                            "use_char_encode"};
 
 /// The optimiser's state on the host.
 class Moments {
@@ -59,17 +87,6 @@ ddl::CheckpointContents contents_of(const RunState& state, const VocabularyPair&
   contents.files[source_file] = vocabularies.source.serialize();
   contents.files[target_file] = vocabularies.target.serialize();
   return contents;
-}
-
-template <typename T>
-void compare(std::string& differences, const char* name, const T& saved, const T& wanted) {
-  if (saved == wanted) return;
-  const auto text = [](const T& value) {
-    std::string shown = fmt::format("{}", value);
-    return shown.empty() ? std::string("\"\"") : shown;
-  };
-  differences +=
-      fmt::format("\n  {}: the checkpoint has {}, this run asks for {}", name, text(saved), text(wanted));
 }
 
 }  // namespace
@@ -191,34 +208,20 @@ void check_resumable(const RunState& saved, const std::string& checkpoint) {
 
 void check_same_model(const Options& saved, const Options& wanted, const std::string& checkpoint) {
   std::string differences;
-  compare(differences, "--num_units", saved.num_units, wanted.num_units);
-  compare(differences, "--embed_prefix", saved.embed_prefix, wanted.embed_prefix);
-  compare(differences, "--src_embed_size", saved.src_embed_size, wanted.src_embed_size);
-  compare(differences, "--tgt_embed_size", saved.tgt_embed_size, wanted.tgt_embed_size);
-  compare(differences, "encoder layers", saved.encoder_layers(), wanted.encoder_layers());
-  compare(differences, "decoder layers", saved.decoder_layers(), wanted.decoder_layers());
-  compare(differences, "--encoder_type", saved.encoder_type, wanted.encoder_type);
-  compare(differences, "--unit_type", saved.unit_type, wanted.unit_type);
-  compare(differences, "--residual", saved.residual, wanted.residual);
-  compare(differences, "--language_model", saved.language_model, wanted.language_model);
-  compare(differences, "--attention", saved.attention, wanted.attention);
-  compare(differences, "--attention_architecture", saved.attention_architecture,
-          wanted.attention_architecture);
-  compare(differences, "--output_attention", saved.output_attention, wanted.output_attention);
-  compare(differences, "--pass_hidden_state", saved.pass_hidden_state, wanted.pass_hidden_state);
-  compare(differences, "--feed_context", saved.feed_context, wanted.feed_context);
-  compare(differences, "--tie_output", saved.tie_output, wanted.tie_output);
-  compare(differences, "--output_bias", saved.output_bias, wanted.output_bias);
-  compare(differences, "--forget_bias", saved.forget_bias, wanted.forget_bias);
-  compare(differences, "--share_vocab", saved.share_vocab, wanted.share_vocab);
-  compare(differences, "--optimizer", saved.optimizer, wanted.optimizer);
-  // The checkpoint holds its vocabularies.
-  compare(differences, "--subword_option", saved.subword_option, wanted.subword_option);
-  compare(differences, "--vocab_size", saved.vocab_size, wanted.vocab_size);
-  compare(differences, "--sos", saved.sos, wanted.sos);
-  compare(differences, "--eos", saved.eos, wanted.eos);
-  compare(differences, "--check_special_token", saved.check_special_token, wanted.check_special_token);
-  compare(differences, "--use_char_encode", saved.use_char_encode, wanted.use_char_encode);
+  const auto compare = [&](std::string_view name, const std::string& before, const std::string& now) {
+    const auto shown = [](const std::string& text) { return text.empty() ? std::string("\"\"") : text; };
+    if (before == now) return;
+    differences +=
+        fmt::format("\n  {}: the checkpoint has {}, this run asks for {}", name, shown(before), shown(now));
+  };
+  compare("encoder layers", fmt::format("{}", saved.encoder_layers()),
+          fmt::format("{}", wanted.encoder_layers()));
+  compare("decoder layers", fmt::format("{}", saved.decoder_layers()),
+          fmt::format("{}", wanted.decoder_layers()));
+  for (const std::string_view name : model_flags) {
+    const Flag& flag = *find_flag(name);
+    compare(fmt::format("--{}", name), value_text(flag, saved), value_text(flag, wanted));
+  }
   if (differences.empty()) return;
   throw ddl::Error(
       ddl::ErrorCode::mismatch,

@@ -28,7 +28,7 @@ Scorer::Scorer(ddl::Context& context, const Options& options, const Texts& texts
       backend_(backend),
       model_(model),
       translator_(model, vocabularies.source, vocabularies.target, options),
-      metrics_(metrics_of(options.metrics)),
+      metrics_(options.metrics),
       checkpoint_(checkpoint) {}
 
 /// Returns whether any score is the best so far.

@@ -202,7 +202,7 @@ class Trainer {
     const auto give_up = [&](const std::string& what) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("{}. {}", diverged, what)).as_agreed();
     };
-    if (options_.on_divergence != "rollback") {
+    if (options_.on_divergence != OnDivergence::rollback) {
       give_up("Lower --learning_rate, or raise --warmup_steps, or let --on_divergence=rollback do that.");
     }
     if (state_.rollbacks == most_rollbacks) {
@@ -371,15 +371,16 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   // The trainer sets the sizes of given vectors, and those alone.
   shape.source_given = !options.embed_prefix.empty() && options.src_embed_size > 0;
   shape.target_given = !options.embed_prefix.empty() && options.tgt_embed_size > 0;
-  shape.units = shape.attention_units = options.num_units;
+  shape.units = options.num_units;
+  shape.attention_units = options.attention_units > 0 ? options.attention_units : options.num_units;
   shape.encoder_layers = options.encoder_layers();
   shape.decoder_layers = options.decoder_layers();
-  shape.unit = value_of<UnitType>(options.unit_type);
-  shape.encoder = value_of<EncoderType>(options.encoder_type);
+  shape.unit = options.unit_type;
+  shape.encoder = options.encoder_type;
   shape.residual = options.residual;
   shape.language_model = options.language_model;
-  shape.attention = value_of<AttentionKind>(options.attention);
-  shape.architecture = value_of<AttentionArchitecture>(options.attention_architecture);
+  shape.attention = options.attention;
+  shape.architecture = options.attention_architecture;
   shape.output_attention = options.output_attention;
   shape.pass_hidden_state = options.pass_hidden_state;
   shape.forget_bias = options.forget_bias;
@@ -387,6 +388,7 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.feed_context = options.feed_context;
   shape.tie_output = options.tie_output;
   shape.output_bias = options.output_bias;
+  shape.sampled_words = options.num_sampled_softmax;
   return shape;
 }
 
@@ -400,9 +402,9 @@ int threads_per_rank(const ddl::Context& context, const Options& options) {
 
 std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options) {
   std::unique_ptr<Backend> backend;
-  context.on_all_ranks("open --device=" + options.device, [&] {
-    backend = options.device == "cuda" ? make_cuda_backend(context.local_rank() % cuda_devices())
-                                       : make_cpu_backend(threads_per_rank(context, options));
+  context.on_all_ranks(fmt::format("open --device={}", name_of(options.device)), [&] {
+    backend = options.device == DeviceKind::cuda ? make_cuda_backend(context.local_rank() % cuda_devices())
+                                                 : make_cpu_backend(threads_per_rank(context, options));
   });
   return backend;
 }
@@ -452,6 +454,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   }
   std::optional<Dataset> train_set, dev_set;
   context.on_all_ranks("encode the corpus", [&] {
+    check_sampled_words(options, vocabularies);
     const auto source_max = static_cast<std::size_t>(options.src_max_len);
     const auto target_max = static_cast<std::size_t>(options.tgt_max_len);
     train_set.emplace(encode(texts.train, vocabularies.source, vocabularies.target, source_max, target_max));

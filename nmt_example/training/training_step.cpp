@@ -27,9 +27,9 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
   context.on_all_ranks("learning rate", [&] { schedule = single_worker_schedule(options, context.size()); });
   return {context,
           [schedule](std::uint64_t step) { return learning_rate_at(schedule, step); },
-          {.rule = ddl::parse_scaling_rule(options.lr_scaling),
+          {.rule = options.lr_scaling,
            .ramp_steps = warmup_updates(options, context.size()),
-           .unit = ddl::parse_schedule_unit(options.lr_schedule_unit)}};
+           .unit = options.lr_schedule_unit}};
 }
 
 /// The index of a side's embedding; that of no parameter if the side has none.
@@ -144,7 +144,7 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
   context_.communicator().all_reduce(std::span(sums));
 
   // tensorflow/nmt's loss is the sum over words, divided by the sentences of the batch.
-  const double mean_to_loss = options_.loss_per == "sentence" ? tokens / sums[2] : 1.0;
+  const double mean_to_loss = options_.loss_per == LossPer::sentence ? tokens / sums[2] : 1.0;
   const double norm = reduced.norm * mean_to_loss;
   const double loss_of_word = sums[0] / tokens;
   if (!reduced.finite || !std::isfinite(loss_of_word) || loss_of_word > std::log(1e20)) {

@@ -45,7 +45,7 @@ class TrainingStep {
   [[nodiscard]] GradientSync& gradients() noexcept { return gradients_; }
   /// The rounding residuals of --gradient_wire, which the next step adds; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
-    if (options_.gradient_wire == "f32") return {};
+    if (options_.gradient_wire == ddl::DataType::f32) return {};
     return gradients_.residuals();
   }
 

@@ -122,9 +122,9 @@ TEST_F(Cuda, EmbeddingGradientsHaveTheBitsOfTheCpus) {
 }
 
 TEST_F(Cuda, TrainingGivesTheCpusLosses) {
-  for (const char* optimizer : {"adam", "sgd"})
-    for (const char* attention : {"scaled_luong", ""}) {
-      SCOPED_TRACE(testing::Message() << optimizer << ", attention '" << attention << "'");
+  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd})
+    for (const AttentionKind attention : {AttentionKind::scaled_luong, AttentionKind::none}) {
+      SCOPED_TRACE(testing::Message() << name_of(optimizer) << ", attention '" << name_of(attention) << "'");
       Options options = small_training_options();
       options.optimizer = optimizer;
       options.attention = attention;

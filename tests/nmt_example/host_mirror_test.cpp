@@ -99,7 +99,7 @@ struct TrainingRun {
   bool operator==(const TrainingRun&) const = default;
 };
 
-TrainingRun train_on(std::unique_ptr<Backend> (*make)(), const std::string& optimizer) {
+TrainingRun train_on(std::unique_ptr<Backend> (*make)(), OptimizerKind optimizer) {
   TrainingRun result;
   std::mutex mutex;
   ddl::run_in_process(
@@ -119,13 +119,13 @@ TrainingRun train_on(std::unique_ptr<Backend> (*make)(), const std::string& opti
 }
 
 TEST(HostMirror, TrainingGivesTheSameBitsAsWhereTheHostHasTheMemory) {
-  for (const char* optimizer : {"adam", "sgd"}) {
+  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
     const TrainingRun expected = train_on([] { return make_cpu_backend(1); }, optimizer);
     const TrainingRun found = train_on(make_hidden_memory_backend, optimizer);
     ASSERT_EQ(found.losses.size(), 6u);
     EXPECT_NE(found.losses.front(), found.losses.back());
-    EXPECT_EQ(found.losses, expected.losses) << optimizer;
-    EXPECT_TRUE(found == expected) << optimizer << ": other parameters";
+    EXPECT_EQ(found.losses, expected.losses) << name_of(optimizer);
+    EXPECT_TRUE(found == expected) << name_of(optimizer) << ": other parameters";
   }
 }
 

@@ -111,7 +111,7 @@ inline std::vector<ModelCase> model_cases() {
   output.shape.output_attention = false;
   cases.push_back(output);
   for (const UnitType unit : {UnitType::gru, UnitType::layer_norm_lstm, UnitType::nas}) {
-    const std::string name(to_string(unit));
+    const std::string name(name_of(unit));
     ModelCase bi{"Bi2ScaledLuong_" + name, shape_of(5, true, 2, 2, scaled_luong), 0.2};
     ModelCase plain{"Uni2_" + name, shape_of(4, false, 2, 2, none), 0.3, 0.1};
     ModelCase gnmt =
@@ -162,7 +162,7 @@ inline std::vector<ModelCase> model_cases() {
   cases.push_back(gnmt_case("UnfedGnmt3Luong", 3, luong, false));
   cases.back().shape.feed_context = false;
   for (const UnitType unit : {UnitType::lstm, UnitType::gru}) {
-    ModelCase language{"LanguageModel_" + std::string(to_string(unit)), shape_of(5, false, 2, 2, none), 0.2};
+    ModelCase language{"LanguageModel_" + std::string(name_of(unit)), shape_of(5, false, 2, 2, none), 0.2};
     language.shape.language_model = true;
     language.shape.unit = unit;
     language.shape.residual = unit == UnitType::gru;
@@ -173,10 +173,21 @@ inline std::vector<ModelCase> model_cases() {
   sizes.shape.target_embedding = 6;
   sizes.shape.attention_units = 7;
   cases.push_back(sizes);
+  sizes.name = "FourSizesCellOutput";
+  sizes.shape.output_attention = false;
+  cases.push_back(sizes);
   sizes.name = "TwoSizesUni2";
   sizes.shape = shape_of(5, false, 2, 2, none);
   sizes.shape.source_embedding = 6;
   cases.push_back(sizes);
+  ModelCase sampled{"SampledUni2Luong", shape_of(5, false, 2, 2, luong), 0.2};
+  sampled.shape.sampled_words = 4;
+  cases.push_back(sampled);
+  sampled.name = "SampledTiedUni2";
+  sampled.shape = shape_of(5, false, 2, 2, none);
+  sampled.shape.sampled_words = 3;
+  sampled.shape.tie_output = sampled.shape.output_bias = true;
+  cases.push_back(sampled);
   return cases;
 }
 

@@ -75,7 +75,7 @@ TEST(Options, TensorflowNmtCommandLine) {
              "--out_dir", "/tmp/model", "--num_train_steps=12000", "--steps_per_stats=100", "--num_layers",
              "2", "--num_units=128", "--dropout=0.2", "--metrics=bleu", "--num_gpus=1"})
           .options;
-  EXPECT_EQ(o.attention, "scaled_luong");
+  EXPECT_EQ(o.attention, nmt::AttentionKind::scaled_luong);
   EXPECT_EQ(o.dev_prefix, "/tmp/tst2012");
   EXPECT_EQ(o.out_dir, "/tmp/model");
   EXPECT_EQ(o.num_train_steps, 12000);
@@ -94,8 +94,8 @@ TEST(Options, SwitchesTakeAValueOrNone) {
 }
 
 TEST(Options, EmptyAndNegativeValuesAreValues) {
-  EXPECT_EQ(described({"--preset=multi30k", "--attention="}).attention, "");
-  EXPECT_EQ(described({"--preset=multi30k", "--attention", ""}).attention, "");
+  EXPECT_EQ(described({"--preset=multi30k", "--attention="}).attention, nmt::AttentionKind::none);
+  EXPECT_EQ(described({"--preset=multi30k", "--attention", ""}).attention, nmt::AttentionKind::none);
   EXPECT_DOUBLE_EQ(described({"--forget_bias", "-1.5"}).forget_bias, -1.5);
 }
 
@@ -178,6 +178,14 @@ TEST(Options, CombinationsThatCannotWork) {
   expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=a b"}), {"must be one word"});
   expect_parts(invalid({"--describe", "--vocab_prefix=v", "--sos=x", "--eos=x"}), {"must differ"});
   expect_parts(invalid({"--describe", "--use_char_encode", "--share_vocab"}), {"--share_vocab"});
+  expect_parts(invalid({"--describe", "--tie_output", "--attention=luong", "--attention_units=16"}),
+               {"--tgt_embed_size=0", "--attention_units=16", "--tie_output"});
+  EXPECT_EQ(described({"--tie_output", "--attention=luong", "--attention_units=16", "--tgt_embed_size=16"})
+                .output_units(),
+            16);
+  expect_parts(invalid({"--describe", "--num_sampled_softmax=9", "--label_smoothing=0.1"}),
+               {"--num_sampled_softmax=9", "--label_smoothing=0.1", "leave one out"});
+  EXPECT_EQ(described({"--num_sampled_softmax=9"}).num_sampled_softmax, 9);
   expect_parts(invalid({"--describe", "--avg_ckpts"}), {"--avg_ckpts", "--out_dir"});
   expect_parts(invalid({"--describe", "--on_divergence=rollback"}), {"--out_dir"});
   expect_parts(invalid({"--infer"}), {"--ckpt"});
@@ -279,14 +287,14 @@ TEST(Options, StandardHparamsLoad) {
   };
   const Options iwslt = load("iwslt15", {});
   EXPECT_EQ(iwslt.num_units, 512);
-  EXPECT_EQ(iwslt.metrics, "bleu");
+  EXPECT_EQ(nmt::names_of(iwslt.metrics), "bleu");
   EXPECT_EQ(iwslt.src_max_len_infer, 0);
-  EXPECT_EQ(iwslt.infer_mode, "beam_search");
+  EXPECT_EQ(iwslt.infer_mode, nmt::InferMode::beam_search);
   EXPECT_EQ(load("wmt16", {"--attention=scaled_luong"}).num_train_steps, 340000);
   for (const char* name : {"wmt16_gnmt_4_layer", "wmt16_gnmt_8_layer"}) {
     const Options gnmt = load(name, {});
-    EXPECT_EQ(gnmt.attention_architecture, "gnmt_v2");
-    EXPECT_EQ(gnmt.encoder_type, "gnmt");
+    EXPECT_EQ(gnmt.attention_architecture, nmt::AttentionArchitecture::gnmt_v2);
+    EXPECT_EQ(gnmt.encoder_type, nmt::EncoderType::gnmt);
     EXPECT_TRUE(gnmt.residual);
     EXPECT_EQ(gnmt.num_encoder_layers, name[11] - '0');
     EXPECT_EQ(gnmt.length_penalty_weight, 1.0);
@@ -313,7 +321,7 @@ TEST(Options, PresetsAreTensorflowNmtsFiles) {
 TEST(Options, ListsAndNullInHparamsFiles) {
   const TemporaryFile file(R"({"metrics": ["bleu", "rouge"], "batch_size": null, "inference_list": [3, 1]})");
   const Options o = described({file.flag().c_str(), "--preset=multi30k"});
-  EXPECT_EQ(o.metrics, "bleu,rouge");
+  EXPECT_EQ(nmt::names_of(o.metrics), "bleu,rouge");
   EXPECT_EQ(o.batch_size, 32) << "null must leave the preset's";
   EXPECT_EQ(o.inference_list, "3,1");
   const TemporaryFile list(R"({"num_units": [3]})");
@@ -328,7 +336,7 @@ TEST(Options, EveryPresetIsValid) {
     Options options;
     ASSERT_NO_THROW(nmt::apply_preset(preset.name, options)) << preset.name;
     options.describe = true;
-    if (options.subword_option == "bpe") options.vocab_prefix = "vocab.bpe.32000";
+    if (options.subword_option == nmt::SubwordOption::bpe) options.vocab_prefix = "vocab.bpe.32000";
     EXPECT_NO_THROW(nmt::validate(options)) << preset.name;
   }
   EXPECT_NO_THROW(parse({"--preset=quickstart"}));
@@ -340,16 +348,16 @@ TEST(Options, ReferencePresetIsTheArticlesModel) {
   const Options o = described({"--preset=ddl_reference"});
   EXPECT_EQ(o.num_layers, 4);
   EXPECT_EQ(o.num_units, 1024);
-  EXPECT_EQ(o.encoder_type, "bi");
-  EXPECT_EQ(o.attention, "");
+  EXPECT_EQ(o.encoder_type, nmt::EncoderType::bi);
+  EXPECT_EQ(o.attention, nmt::AttentionKind::none);
   EXPECT_DOUBLE_EQ(o.dropout, 0.2);
   EXPECT_EQ(o.vocab_size, 36548);
   EXPECT_FALSE(o.share_vocab);
 }
 
 TEST(Options, ConsequencesOfWhatWasSet) {
-  EXPECT_EQ(described({"--beam_width=5"}).infer_mode, "beam_search");
-  EXPECT_EQ(described({"--beam_width=5", "--infer_mode=greedy"}).infer_mode, "greedy");
+  EXPECT_EQ(described({"--beam_width=5"}).infer_mode, nmt::InferMode::beam_search);
+  EXPECT_EQ(described({"--beam_width=5", "--infer_mode=greedy"}).infer_mode, nmt::InferMode::greedy);
   EXPECT_TRUE(parse({"--inference_input_file=x", "--out_dir=m"}).options.infer);
   EXPECT_EQ(described({"--preset=quickstart", "--train_prefix=p"}).builtin_corpus, 0);
   EXPECT_FALSE(described({"--attention=luong", "--num_encoder_layers=4"}).pass_hidden_state);
@@ -367,13 +375,13 @@ Options merged(const Options& saved, std::vector<const char*> arguments,
 Options some_saved_options() {
   Options saved;
   saved.num_units = 77;
-  saved.optimizer = "adam";
+  saved.optimizer = nmt::OptimizerKind::adam;
   saved.learning_rate = 0.002;
   saved.train_prefix = std::string("t");  // GCC 12 warns of a plain assignment
   saved.src = "en";
   saved.out_dir = "elsewhere";
   saved.threads = 16;
-  saved.device = "cuda";
+  saved.device = nmt::DeviceKind::cuda;
   saved.log_jsonl = "log";
   return saved;
 }
@@ -386,7 +394,7 @@ TEST(Options, WhatWasSavedHoldsUnlessAFlagSaysOtherwise) {
   EXPECT_EQ(same.learning_rate, 0.002);
   EXPECT_EQ(same.out_dir, "m");
   EXPECT_EQ(same.threads, 0);
-  EXPECT_EQ(same.device, "cpu");
+  EXPECT_EQ(same.device, nmt::DeviceKind::cpu);
   EXPECT_EQ(same.log_jsonl, "");
   EXPECT_TRUE(changes.empty());
 
@@ -415,7 +423,7 @@ TEST(Options, OverrideLoadedHparamsTakesAllOrNothing) {
   EXPECT_EQ(none.num_units, 77);
   EXPECT_EQ(none.batch_size, 128);
   EXPECT_EQ(none.beam_width, 3);
-  EXPECT_EQ(none.infer_mode, "beam_search");
+  EXPECT_EQ(none.infer_mode, nmt::InferMode::beam_search);
   EXPECT_EQ(none.threads, 2);
   EXPECT_EQ(std::ranges::count(changes,
                                "--batch_size: 128 as in the checkpoint, not 9 "
@@ -426,18 +434,18 @@ TEST(Options, OverrideLoadedHparamsTakesAllOrNothing) {
 // --infer could not use a checkpoint's model with this run's beam, or would keep the checkpoint's mode.
 TEST(Options, FlagsForTranslatingChooseTheMode) {
   Options sampled;
-  sampled.infer_mode = "sample";
+  sampled.infer_mode = nmt::InferMode::sample;
   sampled.sampling_temperature = 0.5;
-  EXPECT_EQ(merged(sampled, {"--infer"}).infer_mode, "sample");
-  EXPECT_EQ(merged(sampled, {"--infer", "--beam_width=3"}).infer_mode, "beam_search");
+  EXPECT_EQ(merged(sampled, {"--infer"}).infer_mode, nmt::InferMode::sample);
+  EXPECT_EQ(merged(sampled, {"--infer", "--beam_width=3"}).infer_mode, nmt::InferMode::beam_search);
   EXPECT_EQ(merged(sampled, {"--infer", "--infer_mode=greedy"}).sampling_temperature, 0);
   Options beam;
   beam.beam_width = 5;
-  beam.infer_mode = "beam_search";
-  EXPECT_EQ(merged(beam, {"--infer"}).infer_mode, "beam_search");
+  beam.infer_mode = nmt::InferMode::beam_search;
+  EXPECT_EQ(merged(beam, {"--infer"}).infer_mode, nmt::InferMode::beam_search);
   EXPECT_EQ(merged(beam, {"--infer", "--infer_mode=greedy"}).beam_width, 0);
   const Options sample = merged(beam, {"--infer", "--sampling_temperature=0.7"});
-  EXPECT_EQ(sample.infer_mode, "sample");
+  EXPECT_EQ(sample.infer_mode, nmt::InferMode::sample);
   EXPECT_EQ(sample.beam_width, 0);
 }
 
@@ -455,6 +463,10 @@ TEST(Options, FlagsWithoutEffectAreNamed) {
             "");
   EXPECT_EQ(found({"--adam_beta1=0.9"}), "") << "the default may be said";
   expect_parts(found({"--coverage_penalty_weight=1", "--beam_width=3"}), {"there is no attention"});
+  expect_parts(found({"--attention_units=8"}), {"there is no attention"});
+  expect_parts(found({"--attention_units=8", "--attention=luong", "--attention_architecture=gnmt"}),
+               {"attention_architecture is not standard"});
+  EXPECT_EQ(found({"--attention_units=8", "--attention=luong"}), "");
   EXPECT_EQ(found({"--preset=iwslt15"}), "");
 }
 

@@ -16,11 +16,11 @@ inline Options small_training_options() {
   Options options;
   options.num_units = 16;
   options.num_layers = 2;
-  options.encoder_type = "bi";
-  options.attention = "scaled_luong";
+  options.encoder_type = EncoderType::bi;
+  options.attention = AttentionKind::scaled_luong;
   options.dropout = 0.2;
   options.label_smoothing = 0.1;
-  options.optimizer = "adam";
+  options.optimizer = OptimizerKind::adam;
   options.learning_rate = 0.002;
   options.batch_size = 8;
   options.num_buckets = 4;
@@ -39,7 +39,7 @@ struct SmallTraining {
                static_cast<std::int64_t>(dataset.longest_target()) + 1}),
         optimizer(backend, model.parameters(), options),
         step(context, options, dataset, backend, model, optimizer) {
-    model.parameters().initialize(backend, "uniform", 0.1, 1);
+    model.parameters().initialize(backend, InitOp::uniform, 0.1, 1);
   }
 
   /// Runs the next steps; returns the loss per target word of each.

@@ -88,6 +88,11 @@ runs "the article's" "test BLEU = |computes on the CPU|change nothing here: --ti
   --metrics=bleu --num_gpus=1 --time_major=false --num_intra_threads=4 "${short[@]}"
 grep -Eq "(ref|nmt): .*@@" log && fail "the article's: pieces that are not joined" log
 
+# A softmax among words that are drawn for each step, and among all from step 6 on.
+runs "sampled softmax" "dev ppl |test BLEU = " "${iwslt[@]}" --out_dir=sampled_softmax --num_sampled_softmax=4 "${short[@]}"
+runs "going on without sampling" "--num_sampled_softmax: 0, the checkpoint had 4|going on from step 6" \
+  --out_dir=sampled_softmax --num_sampled_softmax=0 --num_train_steps=8
+
 # Given vectors, of another size than the cells.
 tail -n +4 nmt_data/vocab.en | sed 's/$/ 0.1 -0.2 0.3 0.4 0.5/' >nmt_data/vectors.en
 sed -i '1i 6 5' nmt_data/vectors.en

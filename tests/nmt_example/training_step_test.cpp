@@ -33,7 +33,7 @@ struct RankRun {
                static_cast<std::int64_t>(dataset.longest_target()) + 1}),
         optimizer(*backend, model.parameters(), options),
         step(context, options, dataset, *backend, model, optimizer) {
-    model.parameters().initialize(*backend, "uniform", 0.1, 1);
+    model.parameters().initialize(*backend, InitOp::uniform, 0.1, 1);
   }
 
   ParallelText text;
@@ -56,11 +56,13 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
 #ifdef DDL_SANITIZED
   GTEST_SKIP() << "a sanitizer has its own operator new";
 #endif
-  for (const auto& [attention, optimizer] : {std::pair{"scaled_luong", "adam"}, std::pair{"", "sgd"}}) {
+  for (const auto& [attention, optimizer] : {std::pair{AttentionKind::scaled_luong, OptimizerKind::adam},
+                                             std::pair{AttentionKind::none, OptimizerKind::sgd}}) {
     for (const auto& hosts : {std::vector<std::string>{"a"}, {"a", "a"}, {"a", "b", "a"}}) {
       Options o = test::small_training_options();
       o.attention = attention;
       o.optimizer = optimizer;
+      if (optimizer == OptimizerKind::sgd) o.num_sampled_softmax = 20;
       const auto ranks = static_cast<int>(hosts.size());
       ddl::run_in_process(
           ranks,
@@ -82,8 +84,8 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
             // The count is that of all ranks; one rank has one bucket, and one for each embedding.
             const auto buckets = static_cast<long>(run.step.gradients().buckets());
             EXPECT_LE(fewest, ranks * static_cast<long>(epoch) * buckets * 20)
-                << ranks << " ranks, " << epoch << " steps, attention '" << attention << "', optimizer "
-                << optimizer;
+                << ranks << " ranks, " << epoch << " steps, attention '" << name_of(attention)
+                << "', optimizer " << name_of(optimizer);
           },
           quiet(hosts));
     }
@@ -150,13 +152,13 @@ TEST(TrainingStep, SeekGoesOnWithAnotherGlobalBatch) {
 
 // With four times the workers, the decay would come after four times as many samples.
 TEST(TrainingStep, ScheduleMayCountSamples) {
-  const auto rates = [](int ranks, std::int64_t steps, const char* unit) {
+  const auto rates = [](int ranks, std::int64_t steps, ddl::ScheduleUnit unit) {
     std::vector<double> found;
     ddl::run_in_process(
         ranks,
         [&](ddl::Context& context) {
           Options o = test::small_training_options();
-          o.decay_scheme = "cosine";
+          o.decay_scheme = DecayScheme::cosine;
           o.warmup_steps = 4;
           o.num_train_steps = steps;
           o.lr_schedule_unit = unit;
@@ -168,9 +170,9 @@ TEST(TrainingStep, ScheduleMayCountSamples) {
         quiet());
     return found;
   };
-  const std::vector<double> one = rates(1, 12, "updates");
-  EXPECT_EQ(rates(1, 12, "samples"), one);
-  const std::vector<double> two = rates(2, 6, "samples");
+  const std::vector<double> one = rates(1, 12, ddl::ScheduleUnit::updates);
+  EXPECT_EQ(rates(1, 12, ddl::ScheduleUnit::samples), one);
+  const std::vector<double> two = rates(2, 6, ddl::ScheduleUnit::samples);
   for (std::size_t i = 0; i < two.size(); ++i) EXPECT_EQ(two[i], one[2 * i]) << "update " << i;
 }
 
@@ -202,11 +204,11 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
 
 // Options that save memory or bytes would train another model.
 TEST(TrainingStep, HowGradientsTravelDoesNotChangeTheTraining) {
-  for (const char* optimizer : {"adam", "sgd"}) {
+  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
     for (const bool share_vocab : {false, true}) {
       Options o = test::small_training_options();
       o.optimizer = optimizer;
-      o.learning_rate = o.optimizer == "sgd" ? 0.2 : 0.002;
+      o.learning_rate = o.optimizer == OptimizerKind::sgd ? 0.2 : 0.002;
       o.share_vocab = share_vocab;
       o.sparse_embeddings = false;
       const std::vector<std::string> hosts = {"a", "b", "a"};
@@ -221,7 +223,7 @@ TEST(TrainingStep, HowGradientsTravelDoesNotChangeTheTraining) {
       sharded.sharded_update = true;
       expect_near(course_of(sharded, hosts), expected, 1e-5);
       Options narrow = sharded;
-      narrow.gradient_wire = "bf16";
+      narrow.gradient_wire = ddl::DataType::bf16;
       expect_near(course_of(narrow, hosts), expected, 0.02);
     }
   }

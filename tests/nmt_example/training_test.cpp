@@ -89,13 +89,13 @@ class Training : public testing::Test {
     o.share_vocab = true;
     o.num_units = 16;
     o.num_layers = 2;
-    o.encoder_type = "bi";
-    o.attention = "scaled_luong";
+    o.encoder_type = EncoderType::bi;
+    o.attention = AttentionKind::scaled_luong;
     o.dropout = 0.3;
     o.label_smoothing = 0.1;
-    o.optimizer = "adam";
+    o.optimizer = OptimizerKind::adam;
     o.learning_rate = 0.005;
-    o.decay_scheme = "cosine";
+    o.decay_scheme = DecayScheme::cosine;
     o.batch_size = 8;
     o.num_train_steps = 12;
     o.steps_per_stats = 1000;
@@ -183,12 +183,12 @@ void expect_same_tensors(const fs::path& found, const fs::path& expected) {
 
 // Adding workers would change the result of training, not only its speed.
 TEST_F(Training, SameGlobalBatchGivesSameLossesOnAnyNumberOfRanks) {
-  for (const char* optimizer : {"adam", "sgd"}) {
-    SCOPED_TRACE(optimizer);
+  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
+    SCOPED_TRACE(name_of(optimizer));
     ParsedOptions parsed = options();
     parsed.options.num_train_steps = 50;
     parsed.options.optimizer = optimizer;
-    if (parsed.options.optimizer == "sgd") parsed.options.learning_rate = 0.1;
+    if (parsed.options.optimizer == OptimizerKind::sgd) parsed.options.learning_rate = 0.1;
     const auto one = log_of(1, parsed, 16);
     ASSERT_EQ(one.size(), 50u);
     EXPECT_LT(one.back().loss, one.front().loss) << "nothing was learned, so nothing was compared";
@@ -214,7 +214,7 @@ TEST_F(Training, RanksWithoutASentenceInAStepAreNoTrouble) {
 
 // A run that is stopped and resumed would differ from one that never stopped.
 TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
-  for (const char* optimizer : {"adam", "sgd"}) {
+  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
     ParsedOptions parsed = options();
     parsed.options.optimizer = optimizer;
     parsed.options.num_train_steps = 24;  // longer than an epoch
@@ -253,7 +253,7 @@ class TrainingOfModel : public Training, public testing::WithParamInterface<Trai
 // A model would train to something else on several ranks, or after a resume, or could not translate.
 TEST_P(TrainingOfModel, IsTheSameOnSeveralRanksAndAfterAResume) {
   ParsedOptions parsed = options();
-  parsed.options.attention = "";
+  parsed.options.attention = AttentionKind::none;
   parsed.options.share_vocab = false;
   parsed.options.num_units = 12;
   parsed.options.steps_per_eval = 6;
@@ -270,7 +270,7 @@ TEST_P(TrainingOfModel, IsTheSameOnSeveralRanksAndAfterAResume) {
            fs::copy_options::recursive);
   parsed.options.out_dir = path("resumed").string();
   parsed.options.beam_width = 3;
-  parsed.options.infer_mode = "beam_search";
+  parsed.options.infer_mode = InferMode::beam_search;
   parsed.options.batch_size = 6;
   const std::string output = run(2, parsed);
   EXPECT_NE(output.find(parsed.options.language_model ? "dev ppl" : "dev BLEU"), std::string::npos) << output;
@@ -280,40 +280,42 @@ TEST_P(TrainingOfModel, IsTheSameOnSeveralRanksAndAfterAResume) {
 INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
                          testing::Values(TrainedModel{"Gru",
                                                       [](Options& o) {
-                                                        o.unit_type = "gru";
-                                                        o.attention = "luong";
+                                                        o.unit_type = UnitType::gru;
+                                                        o.attention = AttentionKind::luong;
                                                       }},
                                          TrainedModel{"LayerNormLstm",
                                                       [](Options& o) {
-                                                        o.unit_type = "layer_norm_lstm";
-                                                        o.attention = "bahdanau";
+                                                        o.unit_type = UnitType::layer_norm_lstm;
+                                                        o.attention = AttentionKind::bahdanau;
                                                       }},
                                          TrainedModel{"NasUnequalDepths",
                                                       [](Options& o) {
-                                                        o.unit_type = "nas";
-                                                        o.attention = "normed_bahdanau";
+                                                        o.unit_type = UnitType::nas;
+                                                        o.attention = AttentionKind::normed_bahdanau;
                                                         o.num_decoder_layers = 3;
                                                         o.pass_hidden_state = false;
                                                       }},
                                          TrainedModel{"Gnmt",
                                                       [](Options& o) {
-                                                        o.encoder_type = "gnmt";
+                                                        o.encoder_type = EncoderType::gnmt;
                                                         o.num_layers = 3;
                                                         o.residual = true;
-                                                        o.attention = "normed_bahdanau";
-                                                        o.attention_architecture = "gnmt";
+                                                        o.attention = AttentionKind::normed_bahdanau;
+                                                        o.attention_architecture =
+                                                            AttentionArchitecture::gnmt;
                                                       }},
                                          TrainedModel{"GnmtV2OfGrus",
                                                       [](Options& o) {
-                                                        o.unit_type = "gru";
-                                                        o.encoder_type = "gnmt";
+                                                        o.unit_type = UnitType::gru;
+                                                        o.encoder_type = EncoderType::gnmt;
                                                         o.num_layers = 3;
-                                                        o.attention = "scaled_luong";
-                                                        o.attention_architecture = "gnmt_v2";
+                                                        o.attention = AttentionKind::scaled_luong;
+                                                        o.attention_architecture =
+                                                            AttentionArchitecture::gnmt_v2;
                                                       }},
                                          TrainedModel{"TiedAndSharedResidual",
                                                       [](Options& o) {
-                                                        o.encoder_type = "uni";
+                                                        o.encoder_type = EncoderType::uni;
                                                         o.num_layers = 3;
                                                         o.residual = true;
                                                         o.share_vocab = true;
@@ -327,10 +329,70 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
                                                       }},
                                          TrainedModel{"Tied",
                                                       [](Options& o) {
-                                                        o.attention = "luong";
+                                                        o.attention = AttentionKind::luong;
                                                         o.tie_output = true;
+                                                      }},
+                                         TrainedModel{"NvidiaGnmt",
+                                                      [](Options& o) {
+                                                        o.encoder_type = EncoderType::gnmt;
+                                                        o.num_layers = 3;
+                                                        o.attention = AttentionKind::normed_bahdanau;
+                                                        o.attention_architecture =
+                                                            AttentionArchitecture::gnmt_v2;
+                                                        o.feed_context = false;
+                                                        o.output_bias = true;
+                                                      }},
+                                         TrainedModel{"FourSizes",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::luong;
+                                                        o.src_embed_size = 8;
+                                                        o.tgt_embed_size = 10;
+                                                        o.attention_units = 14;
+                                                      }},
+                                         TrainedModel{"AttentionThatIsNoOutput",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::bahdanau;
+                                                        o.output_attention = false;
+                                                        o.attention_units = 7;
+                                                        o.tgt_embed_size = 9;
+                                                      }},
+                                         TrainedModel{"SampledSoftmax",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::luong;
+                                                        o.num_sampled_softmax = 60;
+                                                        o.learning_rate = 0.02;
+                                                        o.label_smoothing = 0;
+                                                        o.micro_batch_size = 4;
+                                                      }},
+                                         TrainedModel{"SampledSoftmaxTied",
+                                                      [](Options& o) {
+                                                        o.share_vocab = true;
+                                                        o.tie_output = true;
+                                                        o.output_bias = true;
+                                                        o.num_sampled_softmax = 60;
+                                                        o.learning_rate = 0.02;
+                                                        o.label_smoothing = 0;
                                                       }}),
                          [](const auto& test) { return test.param.name; });
+
+// A run could not be finished with the loss that it is scored by, or be made faster.
+TEST_F(Training, SampledSoftmaxMayBeSwitchedOnAndOff) {
+  ParsedOptions parsed = options();
+  parsed.options.label_smoothing = 0;
+  parsed.options.num_sampled_softmax = 121;
+  const std::string message = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
+  EXPECT_NE(message.find("--num_sampled_softmax=121: the target's vocabulary has 120 words"),
+            std::string::npos)
+      << message;
+  parsed.options.out_dir = path("out").string();
+  for (const auto& [steps, sampled] : {std::pair{4, 20}, std::pair{8, 0}, std::pair{12, 30}}) {
+    parsed.options.num_train_steps = steps;
+    parsed.options.num_sampled_softmax = sampled;
+    const auto log = log_of(2, parsed, 16);
+    EXPECT_EQ(log.back().step, steps);
+    EXPECT_LT(log.back().loss, std::log(120.0));
+  }
+}
 
 // A run that goes on would do so with this program's defaults, and on another text.
 TEST_F(Training, ResumedRunTakesWhatWasSaved) {
@@ -340,10 +402,10 @@ TEST_F(Training, ResumedRunTakesWhatWasSaved) {
   parsed.options.log_jsonl = path("log").string();
   ParsedOptions whole = parsed;
   whole.options.num_train_steps = 20;
-  whole.options.decay_scheme = "luong5";
+  whole.options.decay_scheme = DecayScheme::luong5;
   whole.options.out_dir = path("whole").string();
   whole.options.log_jsonl = path("whole.jsonl").string();
-  parsed.options.decay_scheme = "luong5";
+  parsed.options.decay_scheme = DecayScheme::luong5;
   run(2, whole);
 
   run(2, parsed);
@@ -385,11 +447,11 @@ Keeper kept(const fs::path& out, const std::string& keeper, const char* newest) 
 // A resumed run would take its first score for the best, and remove the better model.
 TEST_F(Training, BestCheckpointsOutliveAResumedRunThatIsNotBetter) {
   ParsedOptions parsed = options();
-  parsed.options.decay_scheme = "";
+  parsed.options.decay_scheme = DecayScheme::none;
   parsed.options.learning_rate = 1e-9;  // the model does not change
   parsed.options.num_train_steps = 4;
   parsed.options.num_keep_ckpts = 1;
-  parsed.options.metrics = "rouge,word_accuracy";
+  parsed.options.metrics = metrics_of("rouge,word_accuracy");
   parsed.options.out_dir = path("out").string();
   const std::string output = run(2, parsed);
   EXPECT_NE(output.find("eval step 4: dev ROUGE-L = "), std::string::npos) << output;
@@ -408,7 +470,7 @@ TEST_F(Training, BestCheckpointsOutliveAResumedRunThatIsNotBetter) {
   }
   // A metric that is new has no best score yet.
   parsed.options.num_train_steps = 9;
-  parsed.options.metrics = "chrf,rouge";
+  parsed.options.metrics = metrics_of("chrf,rouge");
   run(3, parsed);
   EXPECT_EQ(kept(path("out"), "best_chrf", "step-0000000009").steps,
             std::set<std::string>{"step-0000000009"});
@@ -499,6 +561,7 @@ TEST_F(Training, GivenVectorsStayAndSpecialWordsAreTrained) {
   o.embed_prefix = path("vectors").string();
   o.share_vocab = false;
   o.num_train_steps = 6;
+  o.steps_per_eval = 3;
   const auto one = log_of(1, parsed, 12);
   o.out_dir = path("out").string();
   expect_same_losses(log_of(3, parsed, 12), one);
@@ -520,6 +583,15 @@ TEST_F(Training, GivenVectorsStayAndSpecialWordsAreTrained) {
     }
     EXPECT_GT(std::abs(at(0, 0)) + std::abs(at(0, 1)), 1e-3) << name << ": the unknown word is not trained";
   }
+
+  fs::create_directory(path("resumed"));
+  fs::copy(path("out") / "step-0000000003", path("resumed") / "step-0000000003", fs::copy_options::recursive);
+  ParsedOptions resumed;
+  resumed.options.out_dir = path("resumed").string();
+  resumed.options.threads = 1;
+  const std::string output = run(3, resumed);
+  EXPECT_NE(output.find("going on from step 3\n"), std::string::npos) << output;
+  expect_same_tensors(path("resumed") / "step-0000000006", saved);
 
   o.src_embed_size = 3;
   o.out_dir.clear();
@@ -632,8 +704,8 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
 // Hours would be spent on a diverged model, or some ranks would wait for those that have given up.
 TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
   ParsedOptions parsed = options();
-  parsed.options.optimizer = "sgd";
-  parsed.options.decay_scheme = "";
+  parsed.options.optimizer = OptimizerKind::sgd;
+  parsed.options.decay_scheme = DecayScheme::none;
   parsed.options.learning_rate = 1e30;
   parsed.options.num_train_steps = 100;
   parsed.options.steps_per_eval = 1;
@@ -663,8 +735,8 @@ TEST_F(Training, DivergenceEndsAllRanksWithOneError) {
 
 /// A run that diverges at its learning rate.
 void make_diverge(Options& options) {
-  options.optimizer = "sgd";
-  options.decay_scheme = "";
+  options.optimizer = OptimizerKind::sgd;
+  options.decay_scheme = DecayScheme::none;
   options.dropout = 0;
   options.learning_rate = 12;
   options.num_train_steps = 30;
@@ -678,7 +750,7 @@ void make_diverge(Options& options) {
 TEST_F(Training, RollsBackToAGoodCheckpointAtHalfTheRate) {
   ParsedOptions parsed = options();
   make_diverge(parsed.options);
-  parsed.options.on_divergence = "rollback";
+  parsed.options.on_divergence = OnDivergence::rollback;
   parsed.options.out_dir = path("out").string();
   parsed.options.log_jsonl = path("log").string();
   const std::string output = run(2, parsed);
@@ -709,7 +781,7 @@ TEST_F(Training, RollsBackToAGoodCheckpointAtHalfTheRate) {
 TEST_F(Training, RollsBackALimitedNumberOfTimes) {
   ParsedOptions parsed = options();
   make_diverge(parsed.options);
-  parsed.options.on_divergence = "rollback";
+  parsed.options.on_divergence = OnDivergence::rollback;
   parsed.options.out_dir = path("none").string();
   parsed.options.learning_rate = 1e30;
   const std::string none = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
@@ -731,20 +803,20 @@ TEST_F(Training, RollsBackALimitedNumberOfTimes) {
 // BLEU of text in pieces would be far too low, and the wrong checkpoint would be the best. The model learns
 // four sentences by heart, so its BLEU is known: the number is sacrebleu 2's, for the joined lines.
 TEST_F(Training, BleuIsOfJoinedText) {
-  const auto in_pieces = [](const std::string& kind, const std::string& line) {
-    std::string split = kind == "spm" ? "\xE2\x96\x81" : "";
+  const auto in_pieces = [](SubwordOption kind, const std::string& line) {
+    std::string split = kind == SubwordOption::spm ? "\xE2\x96\x81" : "";
     for (const char c : line) {
       if (c == '|') {
-        split += kind == "spm" ? " " : kind == "bpe" ? "@@ " : "";
+        split += kind == SubwordOption::spm ? " " : kind == SubwordOption::bpe ? "@@ " : "";
       } else {
         split += c;
-        if (c == ' ' && kind == "spm") split += "\xE2\x96\x81";
+        if (c == ' ' && kind == SubwordOption::spm) split += "\xE2\x96\x81";
       }
     }
     return split;
   };
-  for (const char* option : {"", "bpe", "spm"}) {
-    SCOPED_TRACE(option);
+  for (const SubwordOption option : {SubwordOption::none, SubwordOption::bpe, SubwordOption::spm}) {
+    SCOPED_TRACE(name_of(option));
     std::set<std::string> words;
     const auto write = [&](const std::string& name, const std::vector<std::string>& lines) {
       std::vector<std::string> split;

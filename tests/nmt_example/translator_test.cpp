@@ -107,7 +107,7 @@ TEST(Translator, GivesSeveralTranslationsOfALine) {
 // Samples would differ with the batch or the number of ranks.
 TEST(Translator, SamplesDependOnTheLineAlone) {
   Options options;
-  options.infer_mode = "sample";
+  options.infer_mode = InferMode::sample;
   options.sampling_temperature = 1.0;
   options.infer_batch_size = 1;
   const Lines expected = Fixture().translator(options).translate(lines(), 2);

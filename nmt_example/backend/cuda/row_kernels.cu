@@ -98,6 +98,29 @@ void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, 
            [=] __device__(Index r, Index c) { target(row[r], c) = source(r, c); });
 }
 
+void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
+  const View source = from, target = to;
+  const std::int32_t* const column = columns.data;
+  for_each(stream, to.rows, to.cols,
+           [=] __device__(Index r, Index c) { target(r, c) = source(r, column[c]); });
+}
+
+void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
+  const View source = from, target = to;
+  const std::int32_t* const column = columns.data;
+  for_each(stream, from.rows, from.cols,
+           [=] __device__(Index r, Index c) { target(r, column[c]) += source(r, c); });
+}
+
+void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
+                      float value) {
+  const View target = x;
+  const std::int32_t* const keep = kept.data;
+  for_each(stream, x.rows, x.cols - first, [=] __device__(Index r, Index c) {
+    if (first + c != keep[r]) target(r, first + c) = value;
+  });
+}
+
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
   if (x.empty()) return;
   const auto blocks = static_cast<unsigned>((x.cols + sum_lanes - 1) / sum_lanes);
