@@ -157,7 +157,8 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
   const auto backend = nmt::make_backend(context, options);
   nmt::Model model(
       *backend,
-      nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {});
+      nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {},
+      nullptr, nmt::activation_type(options, *backend));
   saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
   const auto translations = translator.translate(context, lines, options.num_translations_per_input);

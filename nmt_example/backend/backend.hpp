@@ -71,6 +71,8 @@ class Backend {
   [[nodiscard]] virtual std::string name() const = 0;
   /// The type of parameters and activations.
   [[nodiscard]] virtual ddl::DataType type() const = 0;
+  /// The type that layers keep and multiply in mixed precision; `type()` if there is no narrower one.
+  [[nodiscard]] virtual ddl::DataType narrow_type() const { return type(); }
   /// Whether its memory is the host's, so that the host may access a tensor's data directly.
   [[nodiscard]] virtual bool host_accessible() const { return true; }
   /// The CUDA stream on which its work is queued, in order; null for host backends.

@@ -27,6 +27,7 @@ class CpuBackend final : public Backend {
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
+  [[nodiscard]] ddl::DataType narrow_type() const override { return ddl::DataType::bf16; }
 
   // Memory --------------------------------------------------------------------------------------
   std::shared_ptr<void> allocate(std::size_t bytes) override {

@@ -24,6 +24,7 @@ class WrappedBackend : public Backend {
 
   [[nodiscard]] std::string name() const override { return inner_->name(); }
   [[nodiscard]] ddl::DataType type() const override { return inner_->type(); }
+  [[nodiscard]] ddl::DataType narrow_type() const override { return inner_->narrow_type(); }
   [[nodiscard]] bool host_accessible() const override { return inner_->host_accessible(); }
   [[nodiscard]] CUstream_st* stream() const override { return inner_->stream(); }
 

@@ -23,6 +23,7 @@ enum class OnDivergence : std::uint8_t { stop, rollback };
 enum class LossPer : std::uint8_t { sentence, word };
 enum class SubwordOption : std::uint8_t { none, bpe, spm };
 enum class DeviceKind : std::uint8_t { cpu, cuda };
+enum class Dtype : std::uint8_t { f32, mixed };
 enum class InferMode : std::uint8_t { greedy, sample, beam_search };
 
 /// A value that a flag may have, and its name there.
@@ -96,6 +97,9 @@ inline constexpr std::array choices_of<SubwordOption> = std::to_array<Choice<Sub
 template <>
 inline constexpr std::array choices_of<ddl::DataType> = std::to_array<Choice<ddl::DataType>>(
     {{"f32", ddl::DataType::f32}, {"bf16", ddl::DataType::bf16}, {"f16", ddl::DataType::f16}});
+template <>
+inline constexpr std::array choices_of<Dtype> = std::to_array<Choice<Dtype>>({{"f32", Dtype::f32},
+                                                                              {"mixed", Dtype::mixed}});
 template <>
 inline constexpr std::array choices_of<DeviceKind> =
     std::to_array<Choice<DeviceKind>>({{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}});

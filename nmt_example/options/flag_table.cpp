@@ -194,6 +194,9 @@ std::vector<Flag> make_table() {
       rare({"loss_per", training, choice<&O::loss_per>(),
             "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm"}),
 
+      {"dtype", training, choice<&O::dtype>(),
+       "f32, or mixed: layers keep and multiply 16-bit numbers, half the memory and up to twice as fast; "
+       "parameters, their gradients, sums and the loss stay in 32"},
       this_run({"device", distribution, choice<&O::device>(),
                 "Where to compute; with cuda, the ranks of a host take its devices in turn"}),
       this_run({"threads", distribution, &O::threads,

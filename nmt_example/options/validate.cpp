@@ -26,7 +26,9 @@ void check_range(const Flag& flag, const Options& options) {
 }
 
 void check_model(const Options& options) {
-  require(!options.profile || options.device == Device::cpu,
+  require(options.dtype == Dtype::f32 || options.device == DeviceKind::cpu,
+          "--dtype=mixed: is not available with --device=cuda; leave one of them out");
+  require(!options.profile || options.device == DeviceKind::cpu,
           "--profile: measures operations on CPUs only; leave it or --device=cuda out");
   const bool attends = options.attention != AttentionKind::none;
   const bool standard = options.attention_architecture == AttentionArchitecture::standard;

@@ -77,7 +77,8 @@ class Trainer {
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
             batch_limits(options, train_),
             shared_gradients(context, backend,
-                             model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()))),
+                             model_shape(options, vocabularies_.source.size(), vocabularies_.target.size())),
+            activation_type(options, backend)),
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
@@ -274,10 +275,13 @@ class Trainer {
 
   void print_header() {
     out_ << describe(model_.parameters().layout());
-    fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}; working memory {:.0f} MB a rank\n",
+    fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}{}; working memory {:.0f} MB a rank\n",
                context_.size(), context_.size() == 1 ? "" : "s", context_.hosts(),
                context_.hosts() == 1 ? "" : "s", threads_per_rank(context_, options_),
                threads_per_rank(context_, options_) == 1 ? "" : "s", backend_.name(),
+               options_.dtype == Dtype::mixed
+                   ? fmt::format(" in mixed precision ({})", ddl::to_string(backend_.narrow_type()))
+                   : "",
                static_cast<double>(model_.workspace_bytes()) / 1e6);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
                train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),

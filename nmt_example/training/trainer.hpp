@@ -19,6 +19,11 @@ int threads_per_rank(const ddl::Context& context, const Options& options);
 /// devices there, so that more ranks than devices share them. Collective; errors are agreed.
 std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options);
 
+/// The type of activations that --dtype asks for.
+inline ddl::DataType activation_type(const Options& options, const Backend& backend) {
+  return options.dtype == Dtype::mixed ? backend.narrow_type() : backend.type();
+}
+
 /// Trains as the options say, from the newest checkpoint of --out_dir if there is one: prints the table of
 /// the model's parameters, progress, dev perplexity and BLEU, saves checkpoints, and scores the test set at
 /// the end. Collective. Rank 0 writes to `out`, with a progress bar if it is a terminal (standard output).
