@@ -19,7 +19,17 @@
 namespace nmt {
 namespace {
 
-float* row(const Tensor& x, std::int64_t r) { return x.as<float>() + r * x.stride; }
+/// Null for a tensor without memory.
+template <typename T = float>
+T* row(const Tensor& x, std::int64_t r) {
+  return x.data == nullptr ? nullptr : x.as<T>() + r * x.stride;
+}
+
+/// Calls f with an element of the tensor's type: float, or the bits of a bf16.
+template <typename F>
+void with_element_type(const Tensor& x, const F& f) {
+  x.type == ddl::DataType::f32 ? f(float()) : f(std::uint16_t());
+}
 
 class CpuBackend final : public Backend {
  public:
@@ -213,14 +223,11 @@ class CpuBackend final : public Backend {
           if (s.output.data != nullptr) zero(s.output.row_range(b, 1));
           continue;
         }
-        cpu::lstm_forward_row(rows().edit(s.gates, b, 0), s.bias.as<float>(), rows().read(s.c_prev, b, 1),
-                              rows().write(s.c, b, 2), rows().write(s.h, b, 3), rows().write(s.tanh_c, b, 4),
-                              rows().write(s.output, b, 5), units, static_cast<float>(s.forget_bias));
-        rows().put(s.gates, b, 0);
-        rows().put(s.c, b, 2);
-        rows().put(s.h, b, 3);
-        rows().put(s.tanh_c, b, 4);
-        rows().put(s.output, b, 5);
+        with_element_type(s.gates, [&]<typename T>(T) {
+          cpu::lstm_forward_row(row<T>(s.gates, b), s.bias.as<float>(), row(s.c_prev, b), row(s.c, b),
+                                row<T>(s.h, b), row<T>(s.tanh_c, b), row<T>(s.output, b), units,
+                                static_cast<float>(s.forget_bias));
+        });
       }
     });
   }
@@ -233,12 +240,10 @@ class CpuBackend final : public Backend {
           zero(s.gates.row_range(b, 1));
           continue;
         }
-        float* const d_h = rows().edit(s.d_h, b, 0);
-        if (s.d_output.data != nullptr) cpu::add(d_h, rows().read(s.d_output, b, 1), units);
-        cpu::lstm_backward_row(rows().edit(s.gates, b, 2), rows().read(s.c_prev, b, 3),
-                               rows().read(s.tanh_c, b, 4), d_h, rows().edit(s.d_c, b, 5), units);
-        rows().put(s.gates, b, 2);
-        rows().put(s.d_c, b, 5);
+        with_element_type(s.gates, [&]<typename T>(T) {
+          cpu::lstm_backward_row(row<T>(s.gates, b), row(s.c_prev, b), row<T>(s.tanh_c, b),
+                                 row<T>(s.d_output, b), row<T>(s.d_h, b), row(s.d_c, b), units);
+        });
         if (s.d_h_prev.data != nullptr) zero(s.d_h_prev.row_range(b, 1));
       }
     });
@@ -377,7 +382,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 1024; }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              const Tensor& gradient, double scale, const Tensor& sums) override {
-    assert(sums.type == ddl::DataType::f64);
+    assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
     const float factor = gradient.data != nullptr ? static_cast<float>(scale) : 0.0f;
     double nll = 0;
     double smoothed = 0;
@@ -385,12 +390,9 @@ class CpuBackend final : public Backend {
     row_losses_.resize(std::max(row_losses_.size(), static_cast<std::size_t>(logits.rows)));
     for_rows(logits.rows, logits.cols * 20, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
-        row_losses_[static_cast<std::size_t>(r)] = cpu::cross_entropy_row(
-            row(logits, r), logits.cols, targets.data[r], static_cast<float>(label_smoothing), factor);
-        if (gradient.data == nullptr || gradient.type == ddl::DataType::f32) continue;
-        // The rows share memory.
-        std::copy_n(row(logits, r), logits.cols, rows().write(gradient, r, 0));
-        rows().put(gradient, r, 0);
+        row_losses_[static_cast<std::size_t>(r)] =
+            cpu::cross_entropy_row(row(logits, r), logits.cols, targets.data[r],
+                                   static_cast<float>(label_smoothing), factor, gradient.type != logits.type);
       }
     });
     for (std::int64_t r = 0; r < logits.rows; ++r) {
@@ -471,14 +473,14 @@ class CpuBackend final : public Backend {
 
   static float dot(const float* a, const Tensor& x, std::int64_t r) {
     return x.type == ddl::DataType::f32 ? cpu::dot(a, row(x, r), x.cols)
-                                        : cpu::dot(a, x.as<std::uint16_t>() + r * x.stride, x.cols);
+                                        : cpu::dot(a, row<std::uint16_t>(x, r), x.cols);
   }
   /// y = sum of `count` rows of x from row `first`, `every` rows apart, times a.
   static void weighted_sum(const float* a, std::int64_t count, const Tensor& x, std::int64_t first,
                            std::int64_t every, float* y) {
     x.type == ddl::DataType::f32
         ? cpu::weighted_sum(a, count, row(x, first), x.stride * every, y, x.cols)
-        : cpu::weighted_sum(a, count, x.as<std::uint16_t>() + first * x.stride, x.stride * every, y, x.cols);
+        : cpu::weighted_sum(a, count, row<std::uint16_t>(x, first), x.stride * every, y, x.cols);
   }
 
   /// Rows of one sentence as fp32, a whole batch apart or, of a 16-bit tensor, in `copy`.

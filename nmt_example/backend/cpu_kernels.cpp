@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <cstddef>
+#include <cstring>
 
 #include "nmt_example/backend/cpu_math.hpp"
 #include "nmt_example/backend/philox.hpp"
@@ -20,6 +22,67 @@ NMT_INLINE float row_max(const float* x, std::int64_t n) noexcept {
 NMT_INLINE float wide(float x) noexcept { return x; }
 NMT_INLINE float wide(std::uint16_t x) noexcept {
   return std::bit_cast<float>(static_cast<std::uint32_t>(x) << 16);
+}
+
+NMT_INLINE void store(float& to, float x) noexcept { to = x; }
+NMT_INLINE void store(std::uint16_t& to, float x) noexcept {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  // A NaN stays one.
+  to = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
+}
+
+template <typename T>
+NMT_INLINE void lstm_forward(T* gates, const float* bias, const float* c_prev, float* c, T* h, T* tanh_c,
+                             T* output, std::int64_t units, float forget_bias) noexcept {
+  T* const gi = gates;
+  T* const gj = gates + units;
+  T* const gf = gates + 2 * units;
+  T* const go = gates + 3 * units;
+#pragma omp simd
+  for (std::int64_t k = 0; k < units; ++k) {
+    const float i = sigmoid(wide(gi[k]) + bias[k]);
+    const float j = tanh_approx(wide(gj[k]) + bias[units + k]);
+    const float f = sigmoid(wide(gf[k]) + bias[2 * units + k] + forget_bias);
+    const float o = sigmoid(wide(go[k]) + bias[3 * units + k]);
+    const float cell = c_prev[k] * f + i * j;
+    const float t = tanh_approx(cell);
+    store(gi[k], i);
+    store(gj[k], j);
+    store(gf[k], f);
+    store(go[k], o);
+    c[k] = cell;
+    store(tanh_c[k], t);
+    store(h[k], o * t);
+  }
+  if (output != nullptr && output != h) std::copy(h, h + units, output);
+}
+
+template <bool has_output, typename T>
+NMT_INLINE void lstm_backward(T* gates, const float* c_prev, const T* tanh_c, const T* d_output, const T* d_h,
+                              float* d_c, std::int64_t units) noexcept {
+  T* const gi = gates;
+  T* const gj = gates + units;
+  T* const gf = gates + 2 * units;
+  T* const go = gates + 3 * units;
+#pragma omp simd
+  for (std::int64_t k = 0; k < units; ++k) {
+    const float i = wide(gi[k]), j = wide(gj[k]), f = wide(gf[k]), o = wide(go[k]), t = wide(tanh_c[k]);
+    const float d = has_output ? wide(d_h[k]) + wide(d_output[k]) : wide(d_h[k]);
+    const float d_cell = d_c[k] + d * o * (1.0f - t * t);
+    store(gi[k], d_cell * j * i * (1.0f - i));
+    store(gj[k], d_cell * i * (1.0f - j * j));
+    store(gf[k], d_cell * c_prev[k] * f * (1.0f - f));
+    store(go[k], d * t * o * (1.0f - o));
+    d_c[k] = d_cell * f;
+  }
+}
+
+template <typename T>
+NMT_INLINE void lstm_backward(T* gates, const float* c_prev, const T* tanh_c, const T* d_output, const T* d_h,
+                              float* d_c, std::int64_t units) noexcept {
+  d_output != nullptr ? lstm_backward<true>(gates, c_prev, tanh_c, d_output, d_h, d_c, units)
+                      : lstm_backward<false>(gates, c_prev, tanh_c, d_output, d_h, d_c, units);
 }
 
 template <typename T>
@@ -61,12 +124,7 @@ NMT_VECTORIZED void widen(const std::uint16_t* from, float* to, std::int64_t n) 
 
 NMT_VECTORIZED void narrow(const float* from, std::uint16_t* to, std::int64_t n) {
 #pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const auto bits = std::bit_cast<std::uint32_t>(from[i]);
-    const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
-    // A NaN stays one.
-    to[i] = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
-  }
+  for (std::int64_t i = 0; i < n; ++i) store(to[i], from[i]);
 }
 
 NMT_VECTORIZED void add(float* to, const float* from, std::int64_t n) {
@@ -127,45 +185,22 @@ NMT_VECTORIZED void dropout_row(const float* x, float* y, std::int64_t cols, std
 
 NMT_VECTORIZED void lstm_forward_row(float* gates, const float* bias, const float* c_prev, float* c, float* h,
                                      float* tanh_c, float* output, std::int64_t units, float forget_bias) {
-  float* const gi = gates;
-  float* const gj = gates + units;
-  float* const gf = gates + 2 * units;
-  float* const go = gates + 3 * units;
-#pragma omp simd
-  for (std::int64_t k = 0; k < units; ++k) {
-    const float i = sigmoid(gi[k] + bias[k]);
-    const float j = tanh_approx(gj[k] + bias[units + k]);
-    const float f = sigmoid(gf[k] + bias[2 * units + k] + forget_bias);
-    const float o = sigmoid(go[k] + bias[3 * units + k]);
-    const float cell = c_prev[k] * f + i * j;
-    const float t = tanh_approx(cell);
-    gi[k] = i;
-    gj[k] = j;
-    gf[k] = f;
-    go[k] = o;
-    c[k] = cell;
-    tanh_c[k] = t;
-    h[k] = o * t;
-  }
-  if (output != nullptr && output != h) std::copy(h, h + units, output);
+  lstm_forward(gates, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
 }
-
+NMT_VECTORIZED void lstm_forward_row(std::uint16_t* gates, const float* bias, const float* c_prev, float* c,
+                                     std::uint16_t* h, std::uint16_t* tanh_c, std::uint16_t* output,
+                                     std::int64_t units, float forget_bias) {
+  lstm_forward(gates, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
+}
 NMT_VECTORIZED void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c,
-                                      const float* d_h, float* d_c, std::int64_t units) {
-  float* const gi = gates;
-  float* const gj = gates + units;
-  float* const gf = gates + 2 * units;
-  float* const go = gates + 3 * units;
-#pragma omp simd
-  for (std::int64_t k = 0; k < units; ++k) {
-    const float i = gi[k], j = gj[k], f = gf[k], o = go[k], t = tanh_c[k];
-    const float d_cell = d_c[k] + d_h[k] * o * (1.0f - t * t);
-    gi[k] = d_cell * j * i * (1.0f - i);
-    gj[k] = d_cell * i * (1.0f - j * j);
-    gf[k] = d_cell * c_prev[k] * f * (1.0f - f);
-    go[k] = d_h[k] * t * o * (1.0f - o);
-    d_c[k] = d_cell * f;
-  }
+                                      const float* d_output, const float* d_h, float* d_c,
+                                      std::int64_t units) {
+  lstm_backward(gates, c_prev, tanh_c, d_output, d_h, d_c, units);
+}
+NMT_VECTORIZED void lstm_backward_row(std::uint16_t* gates, const float* c_prev, const std::uint16_t* tanh_c,
+                                      const std::uint16_t* d_output, const std::uint16_t* d_h, float* d_c,
+                                      std::int64_t units) {
+  lstm_backward(gates, c_prev, tanh_c, d_output, d_h, d_c, units);
 }
 
 NMT_VECTORIZED float dot(const float* a, const float* b, std::int64_t n) { return dot_of(a, b, n); }
@@ -220,7 +255,7 @@ NMT_VECTORIZED void softmax(float* x, std::int64_t n) {
 }
 
 NMT_VECTORIZED RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary, std::int64_t target,
-                                         float label_smoothing, float scale) {
+                                         float label_smoothing, float scale, bool narrow_gradient) {
   const float largest = row_max(logits, vocabulary);
   const float target_logit = logits[target] - largest;
   float sum = 0.0f;
@@ -238,12 +273,27 @@ NMT_VECTORIZED RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary,
   const double uniform = log_sum - static_cast<double>(logit_sum) / static_cast<double>(vocabulary);
   const RowLoss loss{nll,
                      label_smoothing > 0 ? (1.0 - label_smoothing) * nll + label_smoothing * uniform : nll};
-  if (scale != 0.0f) {
-    const float factor = scale / sum;
-    const float floor = scale * label_smoothing / static_cast<float>(vocabulary);
+  if (scale == 0.0f) return loss;
+  const float factor = scale / sum;
+  const float floor = scale * label_smoothing / static_cast<float>(vocabulary);
+  const float wanted = scale * (1.0f - label_smoothing);
+  if (!narrow_gradient) {
 #pragma omp simd
     for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] = logits[i] * factor - floor;
-    logits[target] -= scale * (1.0f - label_smoothing);
+    logits[target] -= wanted;
+    return loss;
+  }
+  // The target's element is overwritten by others before the end.
+  const float of_target = logits[target] * factor - floor - wanted;
+  constexpr std::int64_t block = 256;
+  std::uint16_t narrow[block];
+  auto* const bytes = reinterpret_cast<std::byte*>(logits);
+  for (std::int64_t begin = 0; begin < vocabulary; begin += block) {
+    const std::int64_t width = std::min(block, vocabulary - begin);
+#pragma omp simd
+    for (std::int64_t i = 0; i < width; ++i) store(narrow[i], logits[begin + i] * factor - floor);
+    if (target >= begin && target < begin + width) store(narrow[target - begin], of_target);
+    std::memcpy(bytes + 2 * begin, narrow, static_cast<std::size_t>(2 * width));
   }
   return loss;
 }

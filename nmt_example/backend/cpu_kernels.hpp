@@ -27,8 +27,15 @@ void dropout_row(const float* x, float* y, std::int64_t cols, std::array<std::ui
 /// One row of an LSTM step; see Backend::LstmStep. gates is [4 * units].
 void lstm_forward_row(float* gates, const float* bias, const float* c_prev, float* c, float* h, float* tanh_c,
                       float* output, std::int64_t units, float forget_bias);
-/// One row of its backward; `d_h` is the whole gradient of h. Replaces gates and d_c.
-void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c, const float* d_h, float* d_c,
+void lstm_forward_row(std::uint16_t* gates, const float* bias, const float* c_prev, float* c,
+                      std::uint16_t* h, std::uint16_t* tanh_c, std::uint16_t* output, std::int64_t units,
+                      float forget_bias);
+/// One row of its backward; the gradient of h is d_h plus d_output, which may be null. Replaces gates and
+/// d_c.
+void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c, const float* d_output,
+                       const float* d_h, float* d_c, std::int64_t units);
+void lstm_backward_row(std::uint16_t* gates, const float* c_prev, const std::uint16_t* tanh_c,
+                       const std::uint16_t* d_output, const std::uint16_t* d_h, float* d_c,
                        std::int64_t units);
 
 /// Rows begin to end - 1 of Backend::cell_rows.
@@ -56,9 +63,10 @@ struct RowLoss {
   double negative_log_likelihood;
   double smoothed;
 };
-/// One row of Backend::softmax_cross_entropy; logits become the gradient, unless `scale` is 0.
+/// One row of Backend::softmax_cross_entropy. Unless `scale` is 0, logits become the gradient; with
+/// `narrow_gradient`, in bf16, which fill the first half of their memory.
 RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary, std::int64_t target, float label_smoothing,
-                          float scale);
+                          float scale, bool narrow_gradient);
 void log_softmax_row(float* logits, std::int64_t vocabulary);
 
 double sum_of_squares(const float* x, std::int64_t n);

@@ -107,7 +107,7 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
   OutputProjection projection(layout, shape, units);
   const auto bytes = static_cast<std::size_t>(layout.size) * ddl::size_of(backend->type());
   const ParameterSet parameters(*backend, layout, backend->allocate(bytes));
-  Arena arena(backend->type());
+  Arena arena(backend->type(), backend->type());
   projection.plan(arena, *backend, rows, true);
   arena.reserve(*backend, arena.used());
   projection.plan(arena, *backend, rows, true);
@@ -167,7 +167,7 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
   const Tensor output = memory.tensor(x), d_output = memory.tensor(rows, units), sums = memory.sums(2);
   const double roundoff = backend->type() == ddl::DataType::f64 ? 1e-14 : 64 * fp32_roundoff;
   for (int times = 1; times <= 2; ++times) {  // gradients of micro-batches add up
-    projection.loss(step, output, memory.indices(all_rows), memory.indices(targets), targets, 0, d_output,
+    projection.loss(step, output, memory.indices(all_rows), memory.indices(targets), targets, 0, d_output, 1,
                     sums);
     EXPECT_NEAR(memory.read(sums)(0, 0), times * loss, times * loss * roundoff);
     EXPECT_NEAR(memory.read(sums)(0, 1), times * loss, times * loss * roundoff);

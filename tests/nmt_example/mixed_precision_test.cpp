@@ -1,0 +1,96 @@
+// Models whose activations have 16 bits, against the same model in fp64: what rounding does to the loss and
+// to gradients, for every model, and whether its errors cancel over batches.
+
+#include "nmt_example/model_test_support.hpp"
+
+namespace nmt::test {
+namespace {
+
+double squares(const std::vector<Values>& values) {
+  double sum = 0;
+  for (const Values& x : values) sum += dot(x, x);
+  return sum;
+}
+
+double products(const std::vector<Values>& a, const std::vector<Values>& b) {
+  double sum = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) sum += dot(a[i], b[i]);
+  return sum;
+}
+
+/// |a - b|^2
+double squared_distance(const std::vector<Values>& a, const std::vector<Values>& b) {
+  return squares(a) + squares(b) - 2 * products(a, b);
+}
+
+std::vector<Values> scaled(std::vector<Values> values, double factor) {
+  for (Values& x : values) x = x.times(factor);
+  return values;
+}
+
+TestModel mixed(const ModelShape& shape, const BatchLimits& limits, double weight) {
+  return {make_cpu_backend(2), shape, limits, weight, ddl::DataType::bf16};
+}
+
+class MixedPrecision : public testing::TestWithParam<ModelCase> {};
+
+TEST_P(MixedPrecision, LossAndGradientsAreNearThoseOfFp64) {
+  const Corpus corpus = small_corpus();
+  const Batch batch(corpus, 0, 4);
+  TestModel model = mixed(GetParam().shape, small_limits(), 0.3);
+  TestModel reference(make_reference_backend(), GetParam().shape, small_limits(), 0.3);
+  const BatchLoss expected = reference.run(batch.view, GetParam());
+  const BatchLoss actual = model.run(batch.view, GetParam());
+  EXPECT_NEAR(actual.smoothed, expected.smoothed, 5e-3 * expected.smoothed);
+  const std::vector<Values> gradients = model.gradients(), exact = reference.gradients();
+  // Dividing by the deviation of few values makes roundings larger.
+  const double more = GetParam().shape.unit == UnitType::layer_norm_lstm ? 4 : 1;
+  EXPECT_LE(std::sqrt(squared_distance(gradients, exact) / squares(exact)), more * 1e-2);
+  for (std::size_t i = 0; i < gradients.size(); ++i) {
+    const double error = std::sqrt(squared_distance({gradients[i]}, {exact[i]}));
+    EXPECT_LE(error, more * 5e-2 * std::sqrt(squares({exact[i]})) + 1e-4 * std::sqrt(squares(exact)))
+        << model.name(i);
+  }
+}
+
+// A power of two changes no bits but the exponent.
+TEST_P(MixedPrecision, AScaledLossHasScaledGradients) {
+  const Corpus corpus = small_corpus();
+  const Batch batch(corpus, 0, 4);
+  TestModel model = mixed(GetParam().shape, small_limits(), 0.3);
+  const BatchLoss loss = model.run(batch.view, GetParam());
+  const std::vector<Values> gradients = model.gradients();
+  model->scale_loss(1024);
+  EXPECT_EQ(model.run(batch.view, GetParam()).smoothed, loss.smoothed);
+  EXPECT_EQ(squared_distance(scaled(model.gradients(), 1.0 / 1024), gradients), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision, testing::ValuesIn(model_cases()),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(MixedPrecision, ErrorsCancelOverManyBatches) {
+  const ModelCase c{"", shape_of(10, true, 2, 2, AttentionKind::scaled_luong)};
+  const BatchLimits limits{4, 5, 6};
+  TestModel model = mixed(c.shape, limits, 0.2);
+  TestModel reference(make_reference_backend(), c.shape, limits, 0.2);
+  Random random(5);
+  double along = 0, exact_squares = 0;
+  for (int b = 0; b < 1000; ++b) {
+    Corpus corpus;
+    for (int s = 0; s < 4; ++s) {
+      corpus.sources.push_back(random.integers(1 + s, 3, 10));
+      corpus.targets.push_back(random.integers(5 - s, 3, 8));
+      corpus.samples.push_back(4 * b + s);
+    }
+    const Batch batch(corpus, 0, 4);
+    model.run(batch.view, c);
+    reference.run(batch.view, c);
+    const std::vector<Values> exact = reference.gradients();
+    along += products(model.gradients(), exact);
+    exact_squares += squares(exact);
+  }
+  EXPECT_NEAR(along / exact_squares, 1, 1e-3);
+}
+
+}  // namespace
+}  // namespace nmt::test
