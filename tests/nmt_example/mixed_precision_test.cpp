@@ -29,7 +29,7 @@ std::vector<Values> scaled(std::vector<Values> values, double factor) {
 }
 
 TestModel mixed(const ModelShape& shape, const BatchLimits& limits, double weight) {
-  return {make_cpu_backend(2), shape, limits, weight, ddl::DataType::bf16};
+  return {make_cpu_backend(1), shape, limits, weight, ddl::DataType::bf16};
 }
 
 class MixedPrecision : public testing::TestWithParam<ModelCase> {};
