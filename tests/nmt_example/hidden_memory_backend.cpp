@@ -124,16 +124,8 @@ class HiddenMemoryBackend final : public Backend {
   void log_softmax(const Tensor& logits) override {
     open([&] { cpu_->log_softmax(logits); });
   }
-  void sum_of_squares(const Tensor& x, const Tensor& sum) override {
-    open([&] { cpu_->sum_of_squares(x, sum); });
-  }
-  void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
-           double learning_rate) override {
-    open([&] { cpu_->sgd(parameters, gradients, gradient_scale, learning_rate); });
-  }
-  void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-            double gradient_scale, const AdamSettings& settings) override {
-    open([&] { cpu_->adam(parameters, gradients, m, v, gradient_scale, settings); });
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
+    open([&] { cpu_->update(rule, tensors, settings); });
   }
 
  private:
