@@ -29,9 +29,32 @@ struct AttentionScore {
   Tensor scale = {}, v = {};
 };
 
-struct AdamSettings {
-  double learning_rate, beta1, beta2, epsilon;
-  std::int64_t step;  ///< Counts from 1, for the bias correction.
+/// What an update does to every element, given its gradient g times `gradient_scale`; the formulas are in
+/// update_rules.hpp. With weight decay, sgd, momentum and nesterov add that share of the parameter to the
+/// gradient; adam and lamb_step, to the step (Loshchilov and Hutter 2019).
+enum class UpdateRule : std::uint8_t {
+  norms,         ///< Measures parameters and gradients (without `gradient_scale`), and changes nothing.
+  sgd,           ///< parameter -= learning_rate g
+  momentum,      ///< m = beta1 m + g; parameter -= learning_rate m
+  nesterov,      ///< The same m; parameter -= learning_rate (g + beta1 m)
+  adam,          ///< Kingma and Ba 2015, with bias correction.
+  lamb_moments,  ///< Adam's m and v; measures parameters and the directions in which `lamb_step` moves.
+  lamb_step,     ///< Moves by m and v as they are; reads no gradient.
+};
+
+/// What a rule works on, each contiguous and of one size; a rule leaves empty what it does not have.
+struct UpdateTensors {
+  Tensor values, gradients, m, v;
+  Tensor sums = {};  ///< Two f64: set to sums of squares, of the parameters and of what else is measured.
+};
+
+struct UpdateSettings {
+  double learning_rate = 0;
+  double gradient_scale = 1;
+  double weight_decay = 0;
+  double beta1 = 0, beta2 = 0, epsilon = 0;
+  std::int64_t step = 1;        ///< Counts from 1, for the bias correction.
+  bool zero_gradients = false;  ///< Whether the gradients that are read become zero.
 };
 
 /// The parts of cells' steps that are not matrix products; their formulas are in gru_rows.hpp and so on.
@@ -207,14 +230,8 @@ class Backend {
   virtual void log_softmax(const Tensor& logits) = 0;
 
   // Optimisers ----------------------------------------------------------------------------------
-  /// sum (one f64) = sum of squares of x, accumulated in fp64. x contiguous.
-  virtual void sum_of_squares(const Tensor& x, const Tensor& sum) = 0;
-  /// parameters -= learning_rate * gradient_scale * gradients
-  virtual void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
-                   double learning_rate) = 0;
-  /// Kingma and Ba 2015, with bias correction; m and v like the parameters.
-  virtual void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-                    double gradient_scale, const AdamSettings& settings) = 0;
+  /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.
+  virtual void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) = 0;
 };
 
 /// `threads` per rank, at least 1.

@@ -409,29 +409,26 @@ class CpuBackend final : public Backend {
   }
 
   // Optimisers ----------------------------------------------------------------------------------
-  void sum_of_squares(const Tensor& x, const Tensor& sum) override {
-    assert(x.contiguous() && sum.type == ddl::DataType::f64);
-    *sum.as<double>() = cpu::sum_of_squares(x.as<float>(), x.size());
-  }
-  void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
-           double learning_rate) override {
-    assert(parameters.contiguous() && gradients.contiguous());
-    cpu::sgd(parameters.as<float>(), gradients.as<float>(), parameters.size(),
-             static_cast<float>(learning_rate * gradient_scale));
-  }
-  void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-            double gradient_scale, const AdamSettings& settings) override {
-    assert(parameters.contiguous() && gradients.contiguous());
-    const double bias1 = 1.0 - std::pow(settings.beta1, static_cast<double>(settings.step));
-    const double bias2 = 1.0 - std::pow(settings.beta2, static_cast<double>(settings.step));
-    const cpu::AdamFactors factors{
-        static_cast<float>(settings.beta1),         static_cast<float>(settings.beta2),
-        static_cast<float>(gradient_scale),         static_cast<float>(settings.learning_rate / bias1),
-        static_cast<float>(1.0 / std::sqrt(bias2)), static_cast<float>(settings.epsilon)};
-    for_rows(parameters.size(), 8, [&](std::int64_t begin, std::int64_t end) {
-      cpu::adam(parameters.as<float>() + begin, gradients.as<float>() + begin, m.as<float>() + begin,
-                v.as<float>() + begin, end - begin, factors);
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
+    // The sums of blocks are added in order, whatever thread has which block.
+    constexpr std::int64_t block = 16384;
+    const std::int64_t size = tensors.values.size();
+    const std::int64_t blocks = (size + block - 1) / block;
+    const UpdateFactors<float> factors = factors_of<float>(settings);
+    block_sums_.resize(static_cast<std::size_t>(blocks));
+    for_rows(blocks, block * 8, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t b = begin; b < end; ++b) {
+        block_sums_[static_cast<std::size_t>(b)] = cpu::update(
+            rule, tensors, factors, settings.zero_gradients, b * block, std::min(size, (b + 1) * block));
+      }
     });
+    if (tensors.sums.empty()) return;
+    double* const sums = tensors.sums.as<double>();
+    sums[0] = sums[1] = 0;
+    for (const cpu::SquareSums& of_block : block_sums_) {
+      sums[0] += of_block.values;
+      sums[1] += of_block.measured;
+    }
   }
 
  private:
@@ -554,6 +551,7 @@ class CpuBackend final : public Backend {
   cpu::Products products_;
   std::vector<cpu::RowLoss> row_losses_;
   std::vector<float> d_v_;
+  std::vector<cpu::SquareSums> block_sums_;
 };
 
 }  // namespace

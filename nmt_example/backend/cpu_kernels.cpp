@@ -315,23 +315,4 @@ NMT_VECTORIZED double sum_of_squares(const float* x, std::int64_t n) {
   return sum;
 }
 
-NMT_VECTORIZED void sgd(float* parameters, const float* gradients, std::int64_t n, float factor) {
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) parameters[i] -= factor * gradients[i];
-}
-
-NMT_VECTORIZED void adam(float* parameters, const float* gradients, float* m, float* v, std::int64_t n,
-                         const AdamFactors& factors) {
-  const AdamFactors k = factors;
-#pragma omp simd
-  for (std::int64_t i = 0; i < n; ++i) {
-    const float g = gradients[i] * k.gradient_scale;
-    const float first = k.beta1 * m[i] + (1.0f - k.beta1) * g;
-    const float second = k.beta2 * v[i] + (1.0f - k.beta2) * g * g;
-    m[i] = first;
-    v[i] = second;
-    parameters[i] -= k.step_size * first / (std::sqrt(second) * k.sqrt_v_scale + k.epsilon);
-  }
-}
-
 }  // namespace nmt::cpu

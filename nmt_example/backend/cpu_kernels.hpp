@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "nmt_example/backend/backend.hpp"
+#include "nmt_example/backend/update_rules.hpp"
 
 /// The element-wise and small-vector arithmetic of the CPU backend: fp32, one thread. Each function is
 /// compiled for several instruction sets, one of which is chosen when the program starts. std::uint16_t are
@@ -70,11 +71,12 @@ RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary, std::int64_t t
 void log_softmax_row(float* logits, std::int64_t vocabulary);
 
 double sum_of_squares(const float* x, std::int64_t n);
-void sgd(float* parameters, const float* gradients, std::int64_t n, float factor);
-struct AdamFactors {
-  float beta1, beta2, gradient_scale, step_size, sqrt_v_scale, epsilon;
+
+struct SquareSums {
+  double values, measured;
 };
-void adam(float* parameters, const float* gradients, float* m, float* v, std::int64_t n,
-          const AdamFactors& factors);
+/// Elements begin to end - 1 of Backend::update, and their sums if the rule measures.
+SquareSums update(UpdateRule rule, const UpdateTensors& tensors, const UpdateFactors<float>& factors,
+                  bool zero_gradients, std::int64_t begin, std::int64_t end);
 
 }  // namespace nmt::cpu

@@ -9,6 +9,7 @@
 
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cell_operations.hpp"
+#include "nmt_example/backend/update_rules.hpp"
 
 namespace nmt {
 namespace {
@@ -420,35 +421,21 @@ class ReferenceBackend final : public Backend {
   }
 
   // Optimisers ----------------------------------------------------------------------------------
-  void sum_of_squares(const Tensor& x, const Tensor& sum) override {
-    double total = 0;
-    for_each(x, [&](Index r, Index c) { total += at(x, r, c) * at(x, r, c); });
-    at(sum, 0, 0) = total;
-  }
-
-  void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
-           double learning_rate) override {
-    assert(same_shape(parameters, gradients));
-    for_each(parameters, [&](Index r, Index c) {
-      at(parameters, r, c) -= learning_rate * gradient_scale * at(gradients, r, c);
-    });
-  }
-
-  void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-            double gradient_scale, const AdamSettings& settings) override {
-    assert(same_shape(parameters, gradients) && same_shape(parameters, m) && same_shape(parameters, v));
-    const auto [learning_rate, beta1, beta2, epsilon, step] = settings;
-    const double correction1 = 1 - std::pow(beta1, static_cast<double>(step));
-    const double correction2 = 1 - std::pow(beta2, static_cast<double>(step));
-    for (Index r = 0; r < parameters.rows; ++r)
-      for (Index c = 0; c < parameters.cols; ++c) {
-        const double gradient = gradient_scale * at(gradients, r, c);
-        at(m, r, c) = beta1 * at(m, r, c) + (1 - beta1) * gradient;
-        at(v, r, c) = beta2 * at(v, r, c) + (1 - beta2) * gradient * gradient;
-        const double mean = at(m, r, c) / correction1;
-        const double variance = at(v, r, c) / correction2;
-        at(parameters, r, c) -= learning_rate * mean / (std::sqrt(variance) + epsilon);
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
+    const UpdateFactors<double> factors = factors_of<double>(settings);
+    const UpdateArrays<double> arrays(tensors);
+    double values = 0, measured = 0;
+    with_rule(rule, [&]<typename Rule>(const Rule&) {
+      for (Index i = 0; i < tensors.values.size(); ++i) {
+        const UpdateElement<double> e = arrays.update<Rule, DoubleMath, false>(factors, i);
+        values += e.value * e.value;
+        measured += e.measured * e.measured;
       }
+    });
+    if (settings.zero_gradients) zero(tensors.gradients);
+    if (tensors.sums.empty()) return;
+    at(tensors.sums, 0, 0) = values;
+    at(tensors.sums, 0, 1) = measured;
   }
 };
 

@@ -163,18 +163,9 @@ class WrappedBackend : public Backend {
     call({.operation = "log_softmax", .bytes = bytes_of(logits, logits)},
          [&] { inner_->log_softmax(logits); });
   }
-  void sum_of_squares(const Tensor& x, const Tensor& sum) override {
-    call({.operation = "sum_of_squares", .bytes = bytes_of(x)}, [&] { inner_->sum_of_squares(x, sum); });
-  }
-  void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
-           double learning_rate) override {
-    call({.operation = "sgd", .bytes = bytes_of(parameters, parameters, gradients)},
-         [&] { inner_->sgd(parameters, gradients, gradient_scale, learning_rate); });
-  }
-  void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-            double gradient_scale, const AdamSettings& settings) override {
-    call({.operation = "adam", .bytes = bytes_of(parameters, parameters, gradients, m, m, v, v)},
-         [&] { inner_->adam(parameters, gradients, m, v, gradient_scale, settings); });
+  void update(UpdateRule rule, const UpdateTensors& t, const UpdateSettings& settings) override {
+    call({.operation = "update", .bytes = bytes_of(t.values, t.values, t.gradients, t.m, t.m, t.v, t.v)},
+         [&] { inner_->update(rule, t, settings); });
   }
 
  protected:

@@ -25,7 +25,9 @@ class Embedding {
       : table_(layout.declare(embedding_name(shape, side),
                               side == Side::encoder ? shape.source_vocabulary : shape.target_vocabulary,
                               side == Side::encoder ? shape.source_embedding : shape.target_embedding)),
-        given_(side == Side::encoder ? shape.source_given : shape.target_given) {}
+        given_(side == Side::encoder ? shape.source_given : shape.target_given) {
+    if (given_) layout.parameters[table_].decays = false;
+  }
 
   void forward(const StepContext& step, const Indices& ids, const Tensor& out) const {
     step.backend.embedding_forward(step.value(table_), ids, out);

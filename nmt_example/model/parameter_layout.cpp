@@ -28,7 +28,7 @@ std::size_t ParameterLayout::declare(const std::string& name, std::int64_t rows,
     ++parameters[index].uses;
     return index;
   }
-  parameters.push_back({name, rows, cols, constant, size});
+  parameters.push_back({name, rows, cols, constant, size, rows > 1});
   size += rows * cols;
   return parameters.size() - 1;
 }

@@ -14,6 +14,7 @@ struct ParameterSpec {
   std::int64_t cols = 0;
   std::optional<double> constant;  ///< Every element's first value; without one, they are random.
   std::int64_t offset = 0;         ///< Elements before it in the flat buffers.
+  bool decays = true;              ///< Whether weight decay is for it: not for biases and others of one row.
   int uses = 1;                    ///< How many layers have it; its gradient is final after the last one.
 
   [[nodiscard]] std::int64_t size() const noexcept { return rows * cols; }

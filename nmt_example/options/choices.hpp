@@ -16,9 +16,20 @@ enum class EncoderType : std::uint8_t { uni, bi, gnmt };
 enum class AttentionKind : std::uint8_t { none, luong, scaled_luong, bahdanau, normed_bahdanau };
 enum class AttentionArchitecture : std::uint8_t { standard, gnmt, gnmt_v2 };
 enum class InitOp : std::uint8_t { uniform, glorot_normal, glorot_uniform };
-enum class OptimizerKind : std::uint8_t { sgd, adam };
+enum class OptimizerKind : std::uint8_t { sgd, momentum, adam, adamw, lamb, novograd };
 enum class WarmupScheme : std::uint8_t { t2t, linear };
-enum class DecayScheme : std::uint8_t { none, luong5, luong10, luong234, cosine };
+enum class DecayScheme : std::uint8_t {
+  none,
+  luong5,
+  luong10,
+  luong234,
+  cosine,
+  exp,
+  poly,
+  inverse_sqrt,
+  piecewise,
+  noam
+};
 enum class OnDivergence : std::uint8_t { stop, rollback };
 enum class LossPer : std::uint8_t { sentence, word };
 enum class SubwordOption : std::uint8_t { none, bpe, spm };
@@ -65,7 +76,12 @@ inline constexpr std::array choices_of<InitOp> =
                                    {"glorot_uniform", InitOp::glorot_uniform}});
 template <>
 inline constexpr std::array choices_of<OptimizerKind> =
-    std::to_array<Choice<OptimizerKind>>({{"sgd", OptimizerKind::sgd}, {"adam", OptimizerKind::adam}});
+    std::to_array<Choice<OptimizerKind>>({{"sgd", OptimizerKind::sgd},
+                                          {"momentum", OptimizerKind::momentum},
+                                          {"adam", OptimizerKind::adam},
+                                          {"adamw", OptimizerKind::adamw},
+                                          {"lamb", OptimizerKind::lamb},
+                                          {"novograd", OptimizerKind::novograd}});
 template <>
 inline constexpr std::array choices_of<WarmupScheme> =
     std::to_array<Choice<WarmupScheme>>({{"t2t", WarmupScheme::t2t}, {"linear", WarmupScheme::linear}});
@@ -75,7 +91,12 @@ inline constexpr std::array choices_of<DecayScheme> =
                                         {"luong5", DecayScheme::luong5},
                                         {"luong10", DecayScheme::luong10},
                                         {"luong234", DecayScheme::luong234},
-                                        {"cosine", DecayScheme::cosine}});
+                                        {"cosine", DecayScheme::cosine},
+                                        {"exp", DecayScheme::exp},
+                                        {"poly", DecayScheme::poly},
+                                        {"inverse_sqrt", DecayScheme::inverse_sqrt},
+                                        {"piecewise", DecayScheme::piecewise},
+                                        {"noam", DecayScheme::noam}});
 template <>
 inline constexpr std::array choices_of<OnDivergence> =
     std::to_array<Choice<OnDivergence>>({{"stop", OnDivergence::stop}, {"rollback", OnDivergence::rollback}});

@@ -151,7 +151,9 @@ std::vector<Flag> make_table() {
       rare({"init_weight", model, &O::init_weight, "For init_op=uniform: between minus this and this",
             above(0)}),
 
-      {"optimizer", training, choice<&O::optimizer>(), "Optimiser"},
+      {"optimizer", training, choice<&O::optimizer>(),
+       "Optimiser. lamb means adam_epsilon=1e-6 and weight_decay=0.01, novograd adam_beta1=0.95 and "
+       "adam_beta2=0.98, adamw weight_decay=0.01, as published, unless flags or the preset say otherwise"},
       {"learning_rate", training, &O::learning_rate, "Learning rate after warm-up", at_least(0)},
       {"batch_size", training, &O::batch_size, "Sentences per rank and step", between(1, 1 << 20)},
       {"micro_batch_size", training, &O::micro_batch_size,
@@ -163,7 +165,26 @@ std::vector<Flag> make_table() {
        "t2t: exponentially from a hundredth; linear: in equal steps"},
       {"decay_scheme", training, choice<&O::decay_scheme>(),
        "luong5, luong10: halve 5 or 10 times after half of the steps; luong234: 4 times after two thirds; "
-       "cosine: to 0 at the end; empty: constant"},
+       "cosine, poly: to end_learning_rate at the end; exp: times decay_factor every decay_steps; "
+       "inverse_sqrt: with the root of the steps, from the end of the warm-up; piecewise: by "
+       "decay_boundaries and decay_rates; noam: inverse_sqrt after a linear warm-up, times learning_rate and "
+       "1/sqrt(num_units); empty: constant"},
+      rare({"start_decay_step", training, &O::start_decay_step,
+            "exp, poly: the first step that decays; poly never starts before the warm-up ends", at_least(0)}),
+      rare({"decay_steps", training, &O::decay_steps, "exp: steps between decays; 1: smoothly", at_least(1)}),
+      rare({"decay_factor", training, &O::decay_factor,
+            "exp: what each decay multiplies by; other than 1, it means decay_scheme=exp, as in older "
+            "versions "
+            "of tensorflow/nmt",
+            above(0)}),
+      rare({"decay_power", training, &O::decay_power, "poly: the power of the share of steps that are left",
+            above(0)}),
+      rare({"end_learning_rate", training, &O::end_learning_rate,
+            "cosine, poly: learning rate after the last step", at_least(0)}),
+      rare({"decay_boundaries", training, &O::decay_boundaries,
+            "piecewise: the steps from which other rates hold, ascending, separated by commas"}),
+      rare({"decay_rates", training, &O::decay_rates,
+            "piecewise: those rates as multiples of learning_rate, one for each boundary"}),
       {"max_gradient_norm", training, &O::max_gradient_norm,
        "Gradients are scaled down to this norm, in which an embedding row counts once, with the sum of its "
        "gradients (tensorflow/nmt counts each occurrence of a word by itself, which would make the norm "
@@ -185,10 +206,34 @@ std::vector<Flag> make_table() {
       {"max_train_seconds", training, &O::max_train_seconds,
        "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
       {"random_seed", training, &O::random_seed, "Seed of everything random"},
-      rare({"adam_beta1", training, &O::adam_beta1, "Adam: decay of the mean", fraction_below_one()}),
-      rare({"adam_beta2", training, &O::adam_beta2, "Adam: decay of the mean square", fraction_below_one()}),
+      {"phase1_steps", training, &O::phase1_steps,
+       "Steps of a first phase, which trains on short pairs alone; all other flags are for the whole run. 0: "
+       "no such phase",
+       at_least(0)},
+      {"phase1_max_len", training, &O::phase1_max_len,
+       "Phase 1 takes the pairs of which no side is longer than this", between(0, 1 << 20)},
+      {"phase1_batch_size", training, &O::phase1_batch_size,
+       "Sentences per rank and step in phase 1; 0: batch_size", between(0, 1 << 20)},
+      rare({"momentum", training, &O::momentum, "optimizer=momentum: decay of the sum of gradients",
+            fraction_below_one()}),
+      rare({"nesterov", training, &O::nesterov, "optimizer=momentum: looks ahead, as Nesterov's"}),
+      rare(
+          {"weight_decay", training, &O::weight_decay,
+           "Share of a parameter that goes at each step of the learning rate: sgd, momentum and novograd add "
+           "it to the gradient, after clipping; adamw and lamb to the step. Not of biases, gains and other "
+           "parameters of one row, nor of given vectors",
+           at_least(0)}),
+      rare({"larc_eta", training, &O::larc_eta,
+            "sgd, momentum: LARC, which limits a parameter's rate to this times its norm over its gradient's "
+            "(after clipping); 0: off",
+            at_least(0)}),
+      rare({"adam_beta1", training, &O::adam_beta1, "adam, adamw, lamb, novograd: decay of the mean",
+            fraction_below_one()}),
+      rare({"adam_beta2", training, &O::adam_beta2, "adam, adamw, lamb, novograd: decay of the mean square",
+            fraction_below_one()}),
       rare({"adam_epsilon", training, &O::adam_epsilon,
-            "Adam: added to the root of the bias-corrected mean square, as in the paper (tensorflow/nmt adds "
+            "adam, adamw, lamb, novograd: added to the root of the bias-corrected mean square, as in the "
+            "paper (tensorflow/nmt adds "
             "it to the uncorrected root, which is smaller in the first steps)",
             above(0)}),
       rare({"loss_per", training, choice<&O::loss_per>(),
@@ -304,6 +349,12 @@ bool parse_bool(const Flag& flag, std::string_view text) {
   wrong_type(flag, text, "true or false");
 }
 
+/// Whether the type is that of a list of numbers.
+template <typename T>
+inline constexpr bool is_list = false;
+template <typename T>
+inline constexpr bool is_list<std::vector<T>> = std::is_arithmetic_v<T>;
+
 template <typename T>
 T parse_as(const Flag& flag, std::string_view text) {
   if constexpr (std::is_same_v<T, bool>) {
@@ -312,6 +363,15 @@ T parse_as(const Flag& flag, std::string_view text) {
     return std::string(text);
   } else if constexpr (std::is_same_v<T, std::vector<const Metric*>>) {
     return metrics_of(text);
+  } else if constexpr (is_list<T>) {
+    T values;
+    for (std::size_t begin = 0; begin < text.size();) {
+      const std::size_t end = std::min(text.find(',', begin), text.size());
+      values.push_back(parse_as<typename T::value_type>(flag, text.substr(begin, end - begin)));
+      if (end + 1 == text.size()) wrong_type(flag, text, "a number after the last comma");
+      begin = end + 1;
+    }
+    return values;
   } else if constexpr (std::is_same_v<T, double>) {
     const double value = parse_number<double>(flag, text, "a number");
     if (!std::isfinite(value)) wrong_type(flag, text, "a finite number");
@@ -387,6 +447,8 @@ std::string value_text(const Flag& flag, const Options& options) {
           return std::string(member.get(options));
         } else if constexpr (std::is_same_v<decltype(member), std::vector<const Metric*> Options::*>) {
           return names_of(options.*member);
+        } else if constexpr (is_list<std::remove_cvref_t<decltype(options.*member)>>) {
+          return fmt::format("{}", fmt::join(options.*member, ","));
         } else {
           return fmt::format("{}", options.*member);
         }

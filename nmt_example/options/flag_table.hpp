@@ -40,9 +40,10 @@ struct ChoiceMember {
 };
 
 /// The member of `Options` that a flag sets; its type is the flag's.
-using FlagMember = std::variant<bool Options::*, int Options::*, std::int64_t Options::*,
-                                std::uint64_t Options::*, double Options::*, std::string Options::*,
-                                std::vector<const Metric*> Options::*, ChoiceMember>;
+using FlagMember =
+    std::variant<bool Options::*, int Options::*, std::int64_t Options::*, std::uint64_t Options::*,
+                 double Options::*, std::string Options::*, std::vector<std::int64_t> Options::*,
+                 std::vector<double> Options::*, std::vector<const Metric*> Options::*, ChoiceMember>;
 
 /// Whether the member is a switch or a number.
 template <typename Member>

@@ -40,10 +40,21 @@ struct Options {
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;
   double adam_epsilon = 1e-8;
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0;
+  double larc_eta = 0;  ///< Of sgd and momentum as LARC; 0: not as LARC.
   std::int64_t num_train_steps = 12000;
   std::int64_t warmup_steps = 0;
   WarmupScheme warmup_scheme = WarmupScheme::t2t;
   DecayScheme decay_scheme = DecayScheme::none;
+  std::int64_t start_decay_step = 0;           ///< exp, poly: the first step that decays.
+  std::int64_t decay_steps = 10000;            ///< exp: steps between decays.
+  double decay_factor = 1.0;                   ///< exp: what each decay multiplies by.
+  double decay_power = 1.0;                    ///< poly
+  double end_learning_rate = 0;                ///< poly, cosine
+  std::vector<std::int64_t> decay_boundaries;  ///< piecewise: the first steps of the next rates.
+  std::vector<double> decay_rates;             ///< piecewise: those, as multiples of learning_rate.
   double max_gradient_norm = 5.0;
   OnDivergence on_divergence = OnDivergence::stop;  ///< rollback: to the newest good checkpoint
   double label_smoothing = 0.0;
@@ -76,7 +87,10 @@ struct Options {
   std::string embed_prefix;  ///< Given vectors of words, PREFIX.src and PREFIX.tgt; empty: none.
   int src_embed_size = 0;    ///< Of an embedded source word; 0: num_units, or that of embed_prefix.
   int tgt_embed_size = 0;
-  bool share_vocab = false;  ///< One vocabulary and one embedding table for both languages.
+  bool share_vocab = false;       ///< One vocabulary and one embedding table for both languages.
+  std::int64_t phase1_steps = 0;  ///< Steps of a first phase with short pairs alone; 0: none.
+  int phase1_max_len = 0;         ///< The longest side of such a pair.
+  int phase1_batch_size = 0;      ///< Sentences per rank in it; 0: batch_size.
   int src_max_len = 50;
   int tgt_max_len = 50;
   int num_buckets = 5;
@@ -151,6 +165,8 @@ struct ParsedOptions {
 ///   `--beam_width` above 0 means `--infer_mode=beam_search`, and `--infer_mode` sets what another mode needs
 ///   to 0;
 /// - `--train_prefix` or `--vocab_prefix` takes the place of a preset's built-in corpus;
+/// - `--optimizer` means the settings that it was published with, where those have still their defaults;
+/// - `--decay_factor` other than 1 means `--decay_scheme=exp`;
 /// - unequal numbers of encoder and decoder layers mean `--pass_hidden_state=false`.
 /// Throws `ddl::Error`: `invalid_argument` for an unknown flag (naming the nearest), an unknown preset, a
 /// value of the wrong form, or a combination that cannot work; `unsupported` for something of

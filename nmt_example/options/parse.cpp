@@ -158,6 +158,26 @@ Settings read_hparams(const std::string& path) {
   return settings;
 }
 
+/// Gives settings that have still their defaults the values that the optimiser was published with.
+template <typename IsSet>
+void apply_published_settings(Options& options, const IsSet& is_set) {
+  const auto imply = [&](std::string_view name, double Options::*member, double value) {
+    if (!is_set(name) && options.*member == Options().*member) options.*member = value;
+  };
+  switch (options.optimizer) {
+    case OptimizerKind::adamw:
+      return imply("weight_decay", &Options::weight_decay, 0.01);
+    case OptimizerKind::lamb:
+      imply("adam_epsilon", &Options::adam_epsilon, 1e-6);
+      return imply("weight_decay", &Options::weight_decay, 0.01);
+    case OptimizerKind::novograd:
+      imply("adam_beta1", &Options::adam_beta1, 0.95);
+      return imply("adam_beta2", &Options::adam_beta2, 0.98);
+    default:
+      return;
+  }
+}
+
 void apply_consequences(Options& options, const std::vector<std::string>& explicitly_set) {
   const auto is_set = [&](std::string_view name) {
     return std::ranges::find(explicitly_set, name) != explicitly_set.end();
@@ -176,6 +196,11 @@ void apply_consequences(Options& options, const std::vector<std::string>& explic
   }
   if ((is_set("train_prefix") || is_set("vocab_prefix")) && !is_set("builtin_corpus")) {
     options.builtin_corpus = 0;
+  }
+  if (is_set("optimizer")) apply_published_settings(options, is_set);
+  if (is_set("decay_factor") && options.decay_factor != 1 && !is_set("decay_scheme") &&
+      options.decay_scheme == DecayScheme::none) {
+    options.decay_scheme = DecayScheme::exp;
   }
   if (options.encoder_layers() != options.decoder_layers() && !is_set("pass_hidden_state")) {
     options.pass_hidden_state = false;

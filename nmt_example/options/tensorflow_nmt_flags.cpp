@@ -14,10 +14,7 @@ std::span<const TensorflowNmtFlag> tensorflow_nmt_flags() {
       // Models.
       {"source_reverse", true, {"false"}, "sources are read in order; --encoder_type=bi reads both ways"},
       // Other names of schedules, from older versions.
-      {"start_decay_step", false, {"0"}, "--decay_scheme=luong5, luong10, luong234 or cosine"},
-      {"decay_steps", false, {"10000"}, "--decay_scheme=luong5, luong10, luong234 or cosine"},
-      {"decay_factor", false, {"1", "1.0"}, "--decay_scheme=luong5, luong10, luong234 or cosine"},
-      {"learning_rate_decay_scheme", false, {""}, "--decay_scheme=luong5, luong10, luong234 or cosine"},
+      {"learning_rate_decay_scheme", false, {""}, "--decay_scheme, with luong5, luong10, luong234 or others"},
       {"learning_rate_warmup_steps", false, {"0"}, "--warmup_steps with --warmup_scheme=t2t or linear"},
       // How the work is shared.
       {"num_gpus", false, {"0", "1"}, "start one process per GPU: mpirun -np N ddl_nmt --device=cuda"},

@@ -1,6 +1,8 @@
 #include <fmt/core.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "ddl/error.hpp"
 #include "nmt_example/options/flag_table.hpp"
@@ -89,13 +91,54 @@ void check_loss(const Options& options) {
               options.num_sampled_softmax, options.label_smoothing));
 }
 
+void check_optimizer(const Options& options) {
+  const OptimizerKind kind = options.optimizer;
+  require(kind != OptimizerKind::adam || options.weight_decay == 0,
+          fmt::format("--weight_decay={}: not with --optimizer=adam, whose moments would distort it; use "
+                      "--optimizer=adamw",
+                      options.weight_decay));
+  require(options.larc_eta == 0 || kind == OptimizerKind::sgd || kind == OptimizerKind::momentum,
+          fmt::format("--larc_eta={}: needs --optimizer=sgd or momentum; the steps of {} do not depend on "
+                      "the gradient's norm, or have a rule of their own",
+                      options.larc_eta, name_of(kind)));
+}
+
+void check_decay(const Options& options) {
+  require(options.decay_scheme != DecayScheme::exp || options.decay_factor != 1,
+          "--decay_scheme=exp: needs --decay_factor=F other than 1, for instance 0.5");
+  require(options.decay_scheme != DecayScheme::noam || options.warmup_steps > 0,
+          "--decay_scheme=noam: needs --warmup_steps=N above 0, for instance 4000");
+  const bool ends = options.decay_scheme == DecayScheme::cosine || options.decay_scheme == DecayScheme::poly;
+  require(!ends || options.end_learning_rate <= options.learning_rate,
+          fmt::format("--end_learning_rate={}: must be at most --learning_rate={}", options.end_learning_rate,
+                      options.learning_rate));
+  if (options.decay_scheme != DecayScheme::piecewise) return;
+  const auto& boundaries = options.decay_boundaries;
+  require(
+      !boundaries.empty() && boundaries.size() == options.decay_rates.size(),
+      fmt::format("--decay_scheme=piecewise: needs --decay_boundaries and --decay_rates with one rate for "
+                  "each boundary; found {} and {}",
+                  boundaries.size(), options.decay_rates.size()));
+  require(boundaries.front() > 0 &&
+              std::ranges::adjacent_find(boundaries, std::ranges::greater_equal()) == boundaries.end(),
+          fmt::format("--decay_boundaries={}: must be above 0 and ascending", fmt::join(boundaries, ",")));
+  require(std::ranges::min(options.decay_rates) >= 0,
+          fmt::format("--decay_rates={}: must be at least 0", fmt::join(options.decay_rates, ",")));
+}
+
+void check_phases(const Options& options) {
+  require(options.phase1_steps == 0 || options.phase1_max_len > 0,
+          fmt::format("--phase1_steps={}: needs --phase1_max_len=N above 0, the longest side of its pairs",
+                      options.phase1_steps));
+}
+
 void check_schedule(const Options& options) {
   // `single_worker_schedule` checks this case, because that needs the number of ranks.
   if (options.lr_schedule_unit == ddl::ScheduleUnit::samples) return;
-  require(options.decay_scheme != DecayScheme::cosine || options.num_train_steps == 0 ||
-              options.warmup_steps < options.num_train_steps,
-          fmt::format("--warmup_steps={}: must be below --num_train_steps={} with --decay_scheme=cosine",
-                      options.warmup_steps, options.num_train_steps));
+  const bool ends = options.decay_scheme == DecayScheme::cosine || options.decay_scheme == DecayScheme::poly;
+  require(!ends || options.num_train_steps == 0 || options.warmup_steps < options.num_train_steps,
+          fmt::format("--warmup_steps={}: must be below --num_train_steps={} with --decay_scheme={}",
+                      options.warmup_steps, options.num_train_steps, name_of(options.decay_scheme)));
 }
 
 void check_vocabulary(const Options& options) {
@@ -177,7 +220,10 @@ void validate(const Options& options) {
   validate_values(options);
   check_model(options);
   check_loss(options);
+  check_optimizer(options);
+  check_decay(options);
   check_schedule(options);
+  check_phases(options);
   check_vocabulary(options);
   check_inference(options);
   check_saving(options);

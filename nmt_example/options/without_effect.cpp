@@ -18,8 +18,38 @@ struct Rule {
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = {
       {{"adam_beta1", "adam_beta2", "adam_epsilon"},
-       [](const Options& o) { return o.optimizer != OptimizerKind::adam; },
-       "the optimiser is not adam"},
+       [](const Options& o) {
+         return o.optimizer == OptimizerKind::sgd || o.optimizer == OptimizerKind::momentum;
+       },
+       "the optimiser is not adam, adamw, lamb or novograd"},
+      {{"momentum", "nesterov"},
+       [](const Options& o) { return o.optimizer != OptimizerKind::momentum; },
+       "the optimiser is not momentum"},
+      {{"start_decay_step"},
+       [](const Options& o) {
+         return o.decay_scheme != DecayScheme::exp && o.decay_scheme != DecayScheme::poly;
+       },
+       "decay_scheme is neither exp nor poly"},
+      {{"decay_steps", "decay_factor"},
+       [](const Options& o) { return o.decay_scheme != DecayScheme::exp; },
+       "decay_scheme is not exp"},
+      {{"decay_power"},
+       [](const Options& o) { return o.decay_scheme != DecayScheme::poly; },
+       "decay_scheme is not poly"},
+      {{"end_learning_rate"},
+       [](const Options& o) {
+         return o.decay_scheme != DecayScheme::cosine && o.decay_scheme != DecayScheme::poly;
+       },
+       "decay_scheme is neither cosine nor poly"},
+      {{"decay_boundaries", "decay_rates"},
+       [](const Options& o) { return o.decay_scheme != DecayScheme::piecewise; },
+       "decay_scheme is not piecewise"},
+      {{"warmup_scheme"},
+       [](const Options& o) { return o.decay_scheme == DecayScheme::noam; },
+       "noam has a warm-up of its own"},
+      {{"phase1_max_len", "phase1_batch_size"},
+       [](const Options& o) { return o.phase1_steps == 0; },
+       "phase1_steps is 0"},
       {{"init_weight"},
        [](const Options& o) { return o.init_op != InitOp::uniform; },
        "init_op is not uniform"},

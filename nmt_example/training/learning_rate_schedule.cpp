@@ -26,6 +26,13 @@ double halved(std::int64_t step, std::int64_t start, std::int64_t steps, std::in
   return std::pow(0.5, static_cast<double>((step - start) / interval));
 }
 
+/// The share of the steps from `start` to `steps` that is left, from 1 to 0.
+double left(std::int64_t step, std::int64_t start, std::int64_t steps) {
+  if (step >= steps) return 0.0;
+  if (step < start) return 1.0;
+  return 1.0 - static_cast<double>(step - start) / static_cast<double>(steps - start);
+}
+
 double cosine(std::int64_t step, std::int64_t start, std::int64_t steps) {
   if (step < start) return 1.0;
   if (step >= steps) return 0.0;
@@ -33,21 +40,59 @@ double cosine(std::int64_t step, std::int64_t start, std::int64_t steps) {
   return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
 }
 
-double decay_factor(const Options& options, std::int64_t step) {
+double exponential(const Options& options, std::int64_t step) {
+  if (step < options.start_decay_step) return 1.0;
+  const std::int64_t times = (step - options.start_decay_step) / options.decay_steps;
+  return std::pow(options.decay_factor, static_cast<double>(times));
+}
+
+double inverse_root(std::int64_t step, std::int64_t warmup) {
+  if (step < warmup) return 1.0;
+  return std::sqrt(static_cast<double>(std::max<std::int64_t>(warmup, 1)) / static_cast<double>(step + 1));
+}
+
+double piecewise(const Options& options, std::int64_t step) {
+  const auto& boundaries = options.decay_boundaries;
+  const auto passed = std::ranges::upper_bound(boundaries, step) - boundaries.begin();
+  return passed == 0 ? 1.0 : options.decay_rates[static_cast<std::size_t>(passed - 1)];
+}
+
+double noam(const Options& options, std::int64_t step) {
+  const auto s = static_cast<double>(step + 1);
+  const auto warmup = static_cast<double>(options.warmup_steps);
+  return std::min(1 / std::sqrt(s), s / (warmup * std::sqrt(warmup))) / std::sqrt(options.num_units);
+}
+
+double decayed_rate(const Options& options, std::int64_t step) {
   const std::int64_t steps = options.num_train_steps;
+  const double rate = options.learning_rate;
+  const auto down_to_end = [&](double share) {
+    return options.end_learning_rate + (rate - options.end_learning_rate) * share;
+  };
   switch (options.decay_scheme) {
     case DecayScheme::none:
-      return 1.0;
+      return rate;
     case DecayScheme::luong5:
-      return halved(step, steps / 2, steps, 5);
+      return rate * halved(step, steps / 2, steps, 5);
     case DecayScheme::luong10:
-      return halved(step, steps / 2, steps, 10);
+      return rate * halved(step, steps / 2, steps, 10);
     case DecayScheme::luong234:
-      return halved(step, steps * 2 / 3, steps, 4);
+      return rate * halved(step, steps * 2 / 3, steps, 4);
     case DecayScheme::cosine:
-      return cosine(step, options.warmup_steps, steps);
+      return down_to_end(cosine(step, options.warmup_steps, steps));
+    case DecayScheme::exp:
+      return rate * exponential(options, step);
+    case DecayScheme::poly:
+      return down_to_end(std::pow(left(step, std::max(options.start_decay_step, options.warmup_steps), steps),
+                                  options.decay_power));
+    case DecayScheme::inverse_sqrt:
+      return rate * inverse_root(step, options.warmup_steps);
+    case DecayScheme::piecewise:
+      return rate * piecewise(options, step);
+    case DecayScheme::noam:
+      return rate * noam(options, step);
   }
-  return 1.0;
+  return rate;
 }
 
 }  // namespace
@@ -57,13 +102,13 @@ Options single_worker_schedule(Options options, int ranks) {
   constexpr std::int64_t most = std::numeric_limits<std::int64_t>::max();
   const std::int64_t steps = options.num_train_steps;
   options.num_train_steps = steps > most / ranks ? most : steps * ranks;
-  if (options.decay_scheme == DecayScheme::cosine && steps > 0 &&
-      options.warmup_steps >= options.num_train_steps) {
-    throw ddl::Error(
-        ddl::ErrorCode::invalid_argument,
-        fmt::format("--warmup_steps={}: must be below {} with --decay_scheme=cosine and "
-                    "--lr_schedule_unit=samples: --num_train_steps={} times {} rank{}",
-                    options.warmup_steps, options.num_train_steps, steps, ranks, ranks == 1 ? "" : "s"));
+  const bool ends = options.decay_scheme == DecayScheme::cosine || options.decay_scheme == DecayScheme::poly;
+  if (ends && steps > 0 && options.warmup_steps >= options.num_train_steps) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("--warmup_steps={}: must be below {} with --decay_scheme={} and "
+                                 "--lr_schedule_unit=samples: --num_train_steps={} times {} rank{}",
+                                 options.warmup_steps, options.num_train_steps, name_of(options.decay_scheme),
+                                 steps, ranks, ranks == 1 ? "" : "s"));
   }
   return options;
 }
@@ -77,7 +122,8 @@ std::uint64_t warmup_updates(const Options& options, int ranks) {
 
 double learning_rate_at(const Options& options, std::uint64_t step) {
   const auto s = static_cast<std::int64_t>(step);
-  return options.learning_rate * warmup_factor(options, s) * decay_factor(options, s);
+  const bool warms_up_itself = options.decay_scheme == DecayScheme::noam;
+  return decayed_rate(options, s) * (warms_up_itself ? 1.0 : warmup_factor(options, s));
 }
 
 }  // namespace nmt

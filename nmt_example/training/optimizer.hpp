@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -12,23 +14,39 @@
 
 namespace nmt {
 
-/// Updates a model's parameters from its gradients: SGD, or Adam with its two moments.
+/// Updates a model's parameters from its gradients, all of them or this rank's part. g is the gradient times
+/// `gradient_scale`, lr the learning rate, and |x| the norm of a whole parameter:
+/// - sgd; momentum (`UpdateRule::momentum` or `nesterov`); adam; adamw (Loshchilov and Hutter 2019);
+/// - lamb (You et al. 2020): Adam's direction plus weight decay, times |parameter| / |direction|, or times 1
+///   where either is 0. As in the authors' code, parameters without weight decay take the factor 1;
+/// - novograd (Ginsburg et al. 2019): momentum of g / (sqrt(v) + epsilon) plus weight decay, v a moving mean
+///   of |g|^2 that starts with its first value;
+/// - with --larc_eta, sgd and momentum as LARC: the gradient and its weight decay times
+///   min(1, max(1e-7, eta |parameter| / (lr (|g| + weight_decay |parameter| + 1e-7)))), or times 1 where
+///   either norm is 0. That is OpenSeq2Seq's formula ("clip"), where its norm 0 gives 1e-7; the weight decay
+///   in it and the 1 are as in NVIDIA's Apex.
+/// Biases, gains and other parameters of one row have no weight decay, nor have tables of given vectors.
 class Optimizer {
  public:
+  /// Replaces every element by its sum over all ranks, the same bits on each. Collective.
+  using SumOverRanks = std::function<void(std::span<double>)>;
+
   /// Updates all parameters; with --sharded_update, none before `take`.
   Optimizer(Backend& backend, ParameterSet& parameters, const Options& options);
 
-  /// From now on updates these elements alone, which must not overlap. Their moments start at zero.
-  void take(std::span<const ddl::GradientPiece> shards);
+  /// From now on updates these elements alone, as `GradientReducer::shards` gives them. Their state starts at
+  /// zero. Collective.
+  void take(std::span<const ddl::GradientPiece> shards, SumOverRanks sum_over_ranks);
 
-  /// `step` counts from 1; gradients are multiplied by `gradient_scale`.
+  /// `step` counts from 1; gradients are multiplied by `gradient_scale`. Afterwards the gradients are zero if
+  /// it `is_whole`, else undefined. Collective with shards.
   void update(std::int64_t step, double gradient_scale, double learning_rate);
 
-  /// A moment of some elements of a parameter.
+  /// A part of the optimiser's state.
   struct State {
     std::string name;                 ///< "m/encoder/..."
-    std::int64_t rows = 0, cols = 0;  ///< The parameter's.
-    std::int64_t first = 0;           ///< Index of the first element in the flat parameter.
+    std::int64_t rows = 0, cols = 0;  ///< Of the whole state of that name, such as a parameter's moment.
+    std::int64_t first = 0;           ///< Index of the first element in it.
     Tensor value;                     ///< [1, elements]
   };
   /// What must be saved to continue exactly; empty for SGD. Views, valid until `take`.
@@ -37,24 +55,50 @@ class Optimizer {
   [[nodiscard]] bool is_whole() const noexcept { return whole_; }
 
  private:
-  /// A range of the flat parameters, and where the moments of its first element are.
+  /// How an optimiser uses the backend.
+  struct Recipe {
+    UpdateRule rule;
+    bool m = false, v = false;
+    std::optional<UpdateRule> measure = {};  // before it; then every parameter has factors of its own
+  };
+  /// A range of the flat parameters, all with the same factors.
   struct Stretch {
+    std::size_t parameter = 0;  // the first one
     std::int64_t first = 0;
     std::int64_t count = 0;
-    std::int64_t moment = 0;
+    std::int64_t moment = 0;  // where the moments of its first element are
+    double share = 1;         // of its sums of squares that this rank adds
   };
 
+  static Recipe recipe_of(const Options& options);
+  void take_pieces(std::span<const ddl::GradientPiece> shards);
   [[nodiscard]] std::vector<Stretch> joined() const;
+  [[nodiscard]] double share_of(const ddl::GradientPiece& shard) const;
   [[nodiscard]] Tensor moment(void* block, std::int64_t first, std::int64_t count) const;
+  [[nodiscard]] UpdateTensors tensors_of(const Stretch& stretch) const;
+  /// Without factors of norms.
+  [[nodiscard]] UpdateSettings unscaled_settings_of(const Stretch& stretch) const;
+  [[nodiscard]] UpdateSettings settings_of(const Stretch& stretch) const;
+  void measure(UpdateRule rule);
+  void move_second_moments();
 
   Backend& backend_;
   ParameterSet& parameters_;
-  AdamSettings settings_;
-  bool adam_;
+  OptimizerKind kind_;
+  Recipe recipe_;
+  UpdateSettings settings_;
+  double larc_eta_;
   bool whole_ = true;
+  SumOverRanks sum_over_ranks_;
   std::vector<ddl::GradientPiece> shards_;  // ascending
-  std::vector<Stretch> stretches_;          // the same, with adjacent ones joined
-  std::shared_ptr<void> m_, v_;
+  std::vector<std::int64_t> of_all_ranks_;  // for each parameter, how many of its last elements
+  double ranks_ = 1;
+  std::vector<Stretch> stretches_;  // the shards, with adjacent ones joined
+  std::shared_ptr<void> m_, v_, sums_memory_, second_moments_memory_;
+  Tensor sums_, second_moments_;       // two for each stretch; novograd's v of each parameter
+  std::vector<double> sums_on_host_;   // of `sums_`
+  std::vector<double> square_norms_;   // for each parameter, of its values and of what else is measured
+  std::vector<float> second_on_host_;  // of `second_moments_`
 };
 
 }  // namespace nmt

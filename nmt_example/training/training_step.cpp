@@ -59,7 +59,10 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
     part_.emplace(context_.timeline().scope(part));
     gradients_.part(part);
   });
-  if (options.sharded_update) optimizer.take(gradients_.shards());
+  if (options.sharded_update) {
+    optimizer.take(gradients_.shards(),
+                   [&context](std::span<double> sums) { context.communicator().all_reduce(sums); });
+  }
   const auto sentences = static_cast<std::size_t>(options.batch_size);
   batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
   share_.samples.reserve(sentences);
@@ -95,7 +98,8 @@ BatchLoss TrainingStep::forward_backward() {
       options_.micro_batch_size > 0 ? static_cast<std::size_t>(options_.micro_batch_size) : left.size();
   BatchLoss loss;
   words_ = 0;
-  GradientUse use = GradientUse::replace;
+  GradientUse use = gradients_are_zero_ ? GradientUse::add : GradientUse::replace;
+  gradients_are_zero_ = false;
   for (; left.size() > most; left = left.subspan(most), use = GradientUse::add) {
     const auto part = [&] { micro_batch(left.first(most), use, loss); };
     gradients_.accumulate(std::ref(part));
@@ -123,6 +127,7 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
 void TrainingStep::update(double gradient_scale, double learning_rate) {
   const auto scope = context_.timeline().scope("optimizer");
   optimizer_.update(static_cast<std::int64_t>(done_), gradient_scale, learning_rate);
+  gradients_are_zero_ = optimizer_.is_whole();
   if (options_.sharded_update) gradients_.gather();
 }
 

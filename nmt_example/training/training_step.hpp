@@ -92,6 +92,7 @@ class TrainingStep {
   ddl::ShardedBatch share_;
   Batch batch_;
   std::size_t words_ = 0;  // of this rank's share
+  bool gradients_are_zero_ = false;
   double learning_rate_factor_ = 1;
   std::uint64_t done_ = 0;
 };

@@ -564,10 +564,12 @@ TEST_P(BackendOperation, LogSoftmax) {
 TEST_P(BackendOperation, OptimisersTakeNoRows) {
   Memory memory(*backend_, GetParam().layout);
   const Tensor none = memory.tensor(Values(0, 3));
-  memory->sgd(none, none, 1, 1);
-  AdamSettings settings{};
-  settings.step = 1;
-  memory->adam(none, none, none, none, 1, settings);
+  const Tensor sums = memory.sums(2);
+  for (const UpdateRule rule : {UpdateRule::sgd, UpdateRule::adam, UpdateRule::lamb_step})
+    memory->update(rule, {none, none, none, none}, {});
+  for (const UpdateRule rule : {UpdateRule::norms, UpdateRule::lamb_moments})
+    memory->update(rule, {none, none, none, none, sums}, {});
+  EXPECT_TRUE(close(memory.read(sums), Values(1, 2), 0));
 }
 
 std::vector<OperationCase> operation_cases() {

@@ -243,28 +243,12 @@ class CudaBackend final : public Backend {
   }
 
   // Optimisers ----------------------------------------------------------------------------------
-  void sum_of_squares(const Tensor& x, const Tensor& sum) override {
-    assert(x.contiguous() && sum.type == ddl::DataType::f64);
-    cuda::sum_of_squares(stream_.get(), x, sum,
-                         scratch_.doubles(cuda::sum_of_squares_scratch, stream_.get()));
-    check_launch("sum_of_squares");
-  }
-  void sgd(const Tensor& parameters, const Tensor& gradients, double gradient_scale,
-           double learning_rate) override {
-    assert(parameters.contiguous() && gradients.contiguous());
-    cuda::sgd(stream_.get(), parameters, gradients, static_cast<float>(learning_rate * gradient_scale));
-    check_launch("sgd");
-  }
-  void adam(const Tensor& parameters, const Tensor& gradients, const Tensor& m, const Tensor& v,
-            double gradient_scale, const AdamSettings& settings) override {
-    assert(parameters.contiguous() && gradients.contiguous());
-    const double bias1 = 1.0 - std::pow(settings.beta1, static_cast<double>(settings.step));
-    const double bias2 = 1.0 - std::pow(settings.beta2, static_cast<double>(settings.step));
-    cuda::adam(stream_.get(), parameters, gradients, m, v,
-               {static_cast<float>(settings.beta1), static_cast<float>(settings.beta2),
-                static_cast<float>(gradient_scale), static_cast<float>(settings.learning_rate / bias1),
-                static_cast<float>(1.0 / std::sqrt(bias2)), static_cast<float>(settings.epsilon)});
-    check_launch("adam");
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
+    assert(tensors.values.contiguous() && tensors.gradients.contiguous());
+    double* const scratch =
+        tensors.sums.empty() ? nullptr : scratch_.doubles(2 * cuda::update_blocks, stream_.get());
+    cuda::update(stream_.get(), rule, tensors, settings, scratch);
+    check_launch("update");
   }
 
  private:

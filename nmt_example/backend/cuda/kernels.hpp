@@ -73,13 +73,9 @@ void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indi
 void log_softmax(cudaStream_t stream, const Tensor& logits);
 
 // optimizer_kernels.cu
-inline constexpr std::size_t sum_of_squares_scratch = 1024;
-void sum_of_squares(cudaStream_t stream, const Tensor& x, const Tensor& sum, double* scratch);
-void sgd(cudaStream_t stream, const Tensor& parameters, const Tensor& gradients, float factor);
-struct AdamFactors {
-  float beta1, beta2, gradient_scale, step_size, sqrt_v_scale, epsilon;
-};
-void adam(cudaStream_t stream, const Tensor& parameters, const Tensor& gradients, const Tensor& m,
-          const Tensor& v, const AdamFactors& factors);
+inline constexpr std::size_t update_blocks = 1024;
+/// `scratch`: two f64 for each of `update_blocks`, if there are sums.
+void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
+            const UpdateSettings& settings, double* scratch);
 
 }  // namespace nmt::cuda

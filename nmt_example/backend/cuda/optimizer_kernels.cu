@@ -1,61 +1,60 @@
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
+#include "nmt_example/backend/update_rules.hpp"
 
 namespace nmt::cuda {
 namespace {
 
-__global__ void squares_kernel(const float* x, Index count, double* partial) {
-  double sum = 0;
+struct DeviceMath {
+  __device__ static float sqrt(float x) { return sqrtf(x); }
+};
+
+/// Block b writes its sums to partial[b] and partial[blocks + b].
+template <typename Rule, bool zeroes_gradients>
+__global__ void update_kernel(UpdateArrays<float> arrays, UpdateFactors<float> factors, Index count,
+                              double* partial) {
+  double values = 0, measured = 0;
   for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += Index{gridDim.x} * blockDim.x) {
-    const auto value = static_cast<double>(x[i]);
-    sum += value * value;
+    const UpdateElement<float> e = arrays.update<Rule, DeviceMath, zeroes_gradients>(factors, i);
+    values += static_cast<double>(e.value) * static_cast<double>(e.value);
+    measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
   }
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) partial[blockIdx.x] = sum;
+  if (partial == nullptr) return;
+  values = block_sum(values);
+  measured = block_sum(measured);
+  if (threadIdx.x != 0) return;
+  partial[blockIdx.x] = values;
+  partial[gridDim.x + blockIdx.x] = measured;
 }
 
-__global__ void total_kernel(const double* partial, Index count, double* total) {
+/// Block b adds up the b-th `count` partial sums.
+__global__ void totals_kernel(const double* partial, Index count, double* totals) {
   double sum = 0;
-  for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += partial[i];
+  for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += partial[blockIdx.x * count + i];
   sum = block_sum(sum);
-  if (threadIdx.x == 0) *total = sum;
+  if (threadIdx.x == 0) totals[blockIdx.x] = sum;
 }
 
 }  // namespace
 
-void sum_of_squares(cudaStream_t stream, const Tensor& x, const Tensor& sum, double* scratch) {
-  // The number of blocks fixes the order of the sum, so it depends on the size alone.
-  const Index blocks = std::min<Index>((x.size() + block_threads - 1) / block_threads,
-                                       static_cast<Index>(sum_of_squares_scratch));
+void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
+            const UpdateSettings& settings, double* scratch) {
+  const Index count = tensors.values.size();
+  // The number of blocks fixes the order of the sums, so it depends on the size alone.
+  const Index blocks =
+      std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
   if (blocks > 0) {
-    squares_kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream>>>(x.as<float>(), x.size(),
-                                                                                scratch);
+    const UpdateArrays<float> arrays(tensors);
+    const UpdateFactors<float> factors = factors_of<float>(settings);
+    with_rule(rule, [&](const auto& chosen) {
+      using Rule = std::decay_t<decltype(chosen)>;
+      const auto kernel = settings.zero_gradients ? update_kernel<Rule, true> : update_kernel<Rule, false>;
+      kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream>>>(arrays, factors, count, scratch);
+    });
   }
-  total_kernel<<<1, block_threads, 0, stream>>>(scratch, blocks, sum.as<double>());
-}
-
-void sgd(cudaStream_t stream, const Tensor& parameters, const Tensor& gradients, float factor) {
-  float* const p = parameters.as<float>();
-  const float* const g = gradients.as<float>();
-  for_each(stream, 1, parameters.size(), [=] __device__(Index, Index i) { p[i] -= factor * g[i]; });
-}
-
-void adam(cudaStream_t stream, const Tensor& parameters, const Tensor& gradients, const Tensor& m,
-          const Tensor& v, const AdamFactors& factors) {
-  float* const p = parameters.as<float>();
-  const float* const gradient = gradients.as<float>();
-  float* const mean = m.as<float>();
-  float* const variance = v.as<float>();
-  const AdamFactors k = factors;
-  for_each(stream, 1, parameters.size(), [=] __device__(Index, Index i) {
-    const float g = gradient[i] * k.gradient_scale;
-    const float first = k.beta1 * mean[i] + (1.0f - k.beta1) * g;
-    const float second = k.beta2 * variance[i] + (1.0f - k.beta2) * g * g;
-    mean[i] = first;
-    variance[i] = second;
-    p[i] -= k.step_size * first / (sqrtf(second) * k.sqrt_v_scale + k.epsilon);
-  });
+  if (tensors.sums.empty()) return;
+  totals_kernel<<<2, block_threads, 0, stream>>>(scratch, blocks, tensors.sums.as<double>());
 }
 
 }  // namespace nmt::cuda
