@@ -232,6 +232,8 @@ class Backend {
   // Optimisers ----------------------------------------------------------------------------------
   /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.
   virtual void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) = 0;
+  /// result (one f64) = the largest absolute value of x, contiguous and without NaN; 0 if it is empty.
+  virtual void largest_magnitude(const Tensor& x, const Tensor& result) = 0;
 };
 
 /// `threads` per rank, at least 1.

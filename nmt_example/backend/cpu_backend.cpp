@@ -431,6 +431,17 @@ class CpuBackend final : public Backend {
     }
   }
 
+  void largest_magnitude(const Tensor& x, const Tensor& result) override {
+    std::vector<float> parts(static_cast<std::size_t>(threads_));
+    for_rows(threads_, x.size() / threads_ + 1, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t part = begin; part < end; ++part) {
+        const std::int64_t first = x.size() * part / threads_, last = x.size() * (part + 1) / threads_;
+        parts[static_cast<std::size_t>(part)] = cpu::largest_magnitude(x.as<float>() + first, last - first);
+      }
+    });
+    *result.as<double>() = static_cast<double>(std::ranges::max(parts));
+  }
+
  private:
   static std::int64_t sentence(const AttentionShape& shape, std::int64_t r) {
     return r % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;

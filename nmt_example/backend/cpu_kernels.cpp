@@ -241,6 +241,13 @@ NMT_VECTORIZED void additive_memory_backward(float d_score, const float* query, 
   }
 }
 
+NMT_VECTORIZED float largest_magnitude(const float* x, std::int64_t n) {
+  float largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(x[i]));
+  return largest;
+}
+
 NMT_VECTORIZED void softmax(float* x, std::int64_t n) {
   const float largest = row_max(x, n);
   float sum = 0.0f;

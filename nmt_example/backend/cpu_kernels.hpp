@@ -60,6 +60,9 @@ void additive_memory_backward(float d_score, const float* query, const float* ke
 /// In place; n >= 1.
 void softmax(float* x, std::int64_t n);
 
+/// 0 if n is 0.
+float largest_magnitude(const float* x, std::int64_t n);
+
 struct RowLoss {
   double negative_log_likelihood;
   double smoothed;

@@ -437,6 +437,12 @@ class ReferenceBackend final : public Backend {
     at(tensors.sums, 0, 0) = values;
     at(tensors.sums, 0, 1) = measured;
   }
+
+  void largest_magnitude(const Tensor& x, const Tensor& result) override {
+    double largest = 0;
+    for_each(x, [&](Index r, Index c) { largest = std::max(largest, std::abs(at(x, r, c))); });
+    *result.as<double>() = largest;
+  }
 };
 
 }  // namespace

@@ -167,6 +167,10 @@ class WrappedBackend : public Backend {
     call({.operation = "update", .bytes = bytes_of(t.values, t.values, t.gradients, t.m, t.m, t.v, t.v)},
          [&] { inner_->update(rule, t, settings); });
   }
+  void largest_magnitude(const Tensor& x, const Tensor& result) override {
+    call({.operation = "largest_magnitude", .bytes = bytes_of(x)},
+         [&] { inner_->largest_magnitude(x, result); });
+  }
 
  protected:
   [[nodiscard]] Backend& inner() noexcept { return *inner_; }

@@ -35,6 +35,7 @@ enum class LossPer : std::uint8_t { sentence, word };
 enum class SubwordOption : std::uint8_t { none, bpe, spm };
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 enum class Dtype : std::uint8_t { f32, mixed };
+enum class LossScaling : std::uint8_t { off, constant, backoff, log_max };
 enum class InferMode : std::uint8_t { greedy, sample, beam_search };
 
 /// A value that a flag may have, and its name there.
@@ -121,6 +122,12 @@ inline constexpr std::array choices_of<ddl::DataType> = std::to_array<Choice<ddl
 template <>
 inline constexpr std::array choices_of<Dtype> = std::to_array<Choice<Dtype>>({{"f32", Dtype::f32},
                                                                               {"mixed", Dtype::mixed}});
+template <>
+inline constexpr std::array choices_of<LossScaling> =
+    std::to_array<Choice<LossScaling>>({{"off", LossScaling::off},
+                                        {"static", LossScaling::constant},
+                                        {"backoff", LossScaling::backoff},
+                                        {"log_max", LossScaling::log_max}});
 template <>
 inline constexpr std::array choices_of<DeviceKind> =
     std::to_array<Choice<DeviceKind>>({{"cpu", DeviceKind::cpu}, {"cuda", DeviceKind::cuda}});

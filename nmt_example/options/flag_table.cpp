@@ -242,6 +242,16 @@ std::vector<Flag> make_table() {
       {"dtype", training, choice<&O::dtype>(),
        "f32, or mixed: layers keep and multiply 16-bit numbers, half the memory and up to twice as fast; "
        "parameters, their gradients, sums and the loss stay in 32"},
+      rare({"loss_scaling", training, choice<&O::loss_scaling>(),
+            "Mixed precision: how the loss is multiplied, so that small gradients do not vanish; steps with "
+            "gradients that are not finite are left out. bf16 has f32's range and needs none. backoff halves "
+            "the scale then, and doubles it after loss_scale_window steps without; log_max follows the "
+            "largest gradients"}),
+      rare({"loss_scale", training, &O::loss_scale,
+            "The loss scale of static, the first and largest of backoff, the largest of log_max",
+            at_least(1)}),
+      rare({"loss_scale_window", training, &O::loss_scale_window,
+            "backoff: steps without overflow before the scale is doubled", at_least(1)}),
       this_run({"device", distribution, choice<&O::device>(),
                 "Where to compute; with cuda, the ranks of a host take its devices in turn"}),
       this_run({"threads", distribution, &O::threads,

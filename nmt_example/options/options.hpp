@@ -111,7 +111,10 @@ struct Options {
   bool override_loaded_hparams = false;  ///< See `with_explicit_options`.
   bool describe = false;
   Dtype dtype = Dtype::f32;  ///< mixed: layers compute and keep 16 bits, parameters have 32.
-  int threads = 0;           ///< Per rank; 0: processors of the host / ranks on it, at least 1.
+  LossScaling loss_scaling = LossScaling::off;  ///< See LossScale.
+  double loss_scale = 16384;                    ///< The scale of static, and the largest of the other rules.
+  std::int64_t loss_scale_window = 2000;
+  int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   DeviceKind device = DeviceKind::cpu;
   bool sparse_embeddings = true;  ///< Sends only rows of looked-up words, where that is less.
   ddl::DataType gradient_wire = ddl::DataType::f32;  ///< Between hosts.

@@ -30,6 +30,9 @@ void check_range(const Flag& flag, const Options& options) {
 void check_model(const Options& options) {
   require(options.dtype == Dtype::f32 || options.device == DeviceKind::cpu,
           "--dtype=mixed: is not available with --device=cuda; leave one of them out");
+  require(options.loss_scaling == LossScaling::off || options.dtype == Dtype::mixed,
+          fmt::format("--loss_scaling={}: needs --dtype=mixed; gradients of f32 do not vanish",
+                      name_of(options.loss_scaling)));
   require(!options.profile || options.device == DeviceKind::cpu,
           "--profile: measures operations on CPUs only; leave it or --device=cuda out");
   const bool attends = options.attention != AttentionKind::none;

@@ -96,6 +96,7 @@ std::string RunState::to_json() const {
   ordered_json json = {{"step", step}};
   if (!sampler.empty()) json["sampler"] = ordered_json::parse(sampler);
   if (!reducer.empty()) json["reducer"] = ordered_json::parse(reducer);
+  if (!loss_scale.empty()) json["loss_scale"] = ordered_json::parse(loss_scale);
   json["best"] = ordered_json::object();
   for (const auto& [name, score] : best) {
     json["best"][name] = {{"score", score.score}, {"step", score.step}};
@@ -112,6 +113,7 @@ RunState RunState::from_json(const std::string& text) {
     state.step = json.at("step");
     if (json.contains("sampler")) state.sampler = json.at("sampler").dump();
     if (json.contains("reducer")) state.reducer = json.at("reducer").dump();
+    if (json.contains("loss_scale")) state.loss_scale = json.at("loss_scale").dump();
     state.options_json = json.at("options").dump();
     state.rollbacks = json.value("rollbacks", 0);
     if (json.contains("best")) {

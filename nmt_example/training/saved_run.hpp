@@ -29,7 +29,8 @@ struct RunState {
   /// Scores of the dev set, by the directory under --out_dir that keeps the model: best_METRIC, and
   /// avg_best_METRIC for averaged models.
   std::map<std::string, BestScore> best = {};
-  int rollbacks = 0;  ///< How often training diverged; each halves the learning rate.
+  std::string loss_scale;  ///< As `LossScale::state`; empty: none.
+  int rollbacks = 0;       ///< How often training diverged; each halves the learning rate.
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;

@@ -106,12 +106,16 @@ class Trainer {
       const bool time_is_up =
           options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
       if (profile_ != nullptr) profile_->begin_step();
-      const auto [report, stop, votes, diverged] =
+      const auto [report, stop, votes, diverged, left_out] =
           step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = stop;
       if (!diverged.empty()) {
         roll_back(diverged, progress);
         saved_now = true;
+        continue;
+      }
+      if (!left_out.empty()) {
+        if (progress) progress->note(left_out);
         continue;
       }
       state_.step = step_.done();
@@ -247,6 +251,7 @@ class Trainer {
       check_resumable(state_, checkpoint);
       try {
         step_.seek(state_.step, state_.sampler);
+        step_.loss_scale().restore(state_.loss_scale);
       } catch (const ddl::Error& error) {
         if (error.code() != ddl::ErrorCode::mismatch) throw;
         throw ddl::Error(
@@ -322,6 +327,7 @@ class Trainer {
     if (checkpoint_ == nullptr) return;
     scorer_.keep_best(state_);
     state_.sampler = step_.sampler_state();
+    state_.loss_scale = step_.loss_scale().state();
     state_.reducer = step_.gradients().state();
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
                                step_.residuals());

@@ -14,6 +14,10 @@
 namespace nmt {
 namespace {
 
+/// Batches without a break that are left out because their gradients are not finite, before that is
+/// divergence.
+constexpr int most_left_out = 50;
+
 ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset& dataset) {
   return {.seed = options.random_seed,
           .batch_size = static_cast<std::size_t>(options.batch_size),
@@ -53,7 +57,8 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
       source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
-      target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)) {
+      target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)),
+      loss_scale_(options) {
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
@@ -131,11 +136,38 @@ void TrainingStep::update(double gradient_scale, double learning_rate) {
   if (options_.sharded_update) gradients_.gather();
 }
 
+/// The largest absolute sum of gradients over all ranks, with the loss scale.
+double TrainingStep::largest_gradient() {
+  const auto memory = backend_.allocate(sizeof(double));
+  const Tensor result(memory.get(), 1, 1, 1, ddl::DataType::f64);
+  double largest[1] = {0};
+  const auto look_at = [&](const Tensor& gradients) {
+    double of_these[1];
+    backend_.largest_magnitude(gradients, result);
+    backend_.download(result, std::span(of_these));
+    largest[0] = std::max(largest[0], of_these[0]);
+  };
+  const ParameterSet& parameters = model_.parameters();
+  if (!options_.sharded_update) {
+    look_at(parameters.gradients());
+    return largest[0];
+  }
+  for (const ddl::GradientPiece& piece : gradients_.shards()) {
+    const Tensor gradient = parameters.gradient(piece.gradient);
+    look_at(gradient.reshaped(1, gradient.size())
+                .col_range(static_cast<std::int64_t>(piece.first), static_cast<std::int64_t>(piece.count)));
+  }
+  context_.communicator().all_reduce(std::span(largest), ddl::ReduceOp::max);
+  return largest[0];
+}
+
 TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVotes& votes) {
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   const auto scope = context_.timeline().scope("step");
   sampler_.next(share_);
+  const double loss_scale = loss_scale_.value();
+  model_.scale_loss(loss_scale);
   const BatchLoss loss = forward_backward();
   const ddl::ReducedStep reduced = gradients_.finish();
   const double tokens = reduced.weight;
@@ -150,28 +182,38 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
 
   // tensorflow/nmt's loss is the sum over words, divided by the sentences of the batch.
   const double mean_to_loss = options_.loss_per == LossPer::sentence ? tokens / sums[2] : 1.0;
-  const double norm = reduced.norm * mean_to_loss;
+  const double gradient_scale = reduced.scale * mean_to_loss / loss_scale;
+  const double norm = reduced.norm * mean_to_loss / loss_scale;
   const double loss_of_word = sums[0] / tokens;
-  if (!reduced.finite || !std::isfinite(loss_of_word) || loss_of_word > std::log(1e20)) {
-    return {{},
-            sums[3] > 0,
-            {sums[4], sums[5], sums[6]},
-            fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}", done_ + 1,
-                        loss_of_word, norm)};
+  Result result{.report = {}, .stop = sums[3] > 0, .votes = {sums[4], sums[5], sums[6]}};
+  const bool is_finite = reduced.finite && std::isfinite(loss_of_word);
+  if (!is_finite && loss_scale_.skips() && ++left_out_ <= most_left_out) {
+    loss_scale_.end_step(true);
+    result.left_out = fmt::format(
+        "a batch after step {} is left out: its gradients are not finite with loss "
+        "scale {:g}; the next scale is {:g}",
+        done_, loss_scale, loss_scale_.value());
+    return result;
   }
+  if (!is_finite || loss_of_word > std::log(1e20)) {
+    result.diverged = fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}",
+                                  done_ + 1, loss_of_word, norm);
+    return result;
+  }
+  left_out_ = 0;
+  loss_scale_.end_step(false, loss_scale_.measures() ? largest_gradient() * gradient_scale : 0);
   const double clip = norm > options_.max_gradient_norm ? options_.max_gradient_norm / norm : 1.0;
   const double learning_rate = learning_rate_factor_ * scaling_.learning_rate(done_);
   ++done_;
-  update(reduced.scale * mean_to_loss * clip, learning_rate);
-  return {{.step = static_cast<std::int64_t>(done_),
-           .learning_rate = learning_rate,
-           .loss_sum = sums[0],
-           .target_tokens = tokens,
-           .words = sums[1],
-           .gradient_norm = norm,
-           .seconds = std::chrono::duration<double>(Clock::now() - begin).count()},
-          sums[3] > 0,
-          {sums[4], sums[5], sums[6]}};
+  update(gradient_scale * clip, learning_rate);
+  result.report = {.step = static_cast<std::int64_t>(done_),
+                   .learning_rate = learning_rate,
+                   .loss_sum = sums[0],
+                   .target_tokens = tokens,
+                   .words = sums[1],
+                   .gradient_norm = norm,
+                   .seconds = std::chrono::duration<double>(Clock::now() - begin).count()};
+  return result;
 }
 
 }  // namespace nmt

@@ -17,6 +17,7 @@
 #include "nmt_example/options/options.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/host_mirror.hpp"
+#include "nmt_example/training/loss_scale.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 
@@ -43,6 +44,7 @@ class TrainingStep {
   /// Multiplies the learning rates of all steps from now on.
   void scale_learning_rate(double factor) noexcept { learning_rate_factor_ = factor; }
   [[nodiscard]] GradientSync& gradients() noexcept { return gradients_; }
+  [[nodiscard]] LossScale& loss_scale() noexcept { return loss_scale_; }
   /// The rounding residuals of --gradient_wire, which the next step adds; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
     if (options_.gradient_wire == ddl::DataType::f32) return {};
@@ -56,6 +58,9 @@ class TrainingStep {
     /// Why the step was not taken: training diverges, that is, the loss or the gradient's norm is not finite,
     /// or the perplexity is above 1e20. Empty: it was taken. Otherwise the parameters are unchanged.
     std::string diverged = {};
+    /// That the step was left out, because its gradients are not finite with the loss scale. Empty: it was
+    /// not.
+    std::string left_out = {};
   };
   /// Runs one step on all ranks. Collective.
   Result run(bool want_stop = false, const ddl::CheckpointVotes& votes = {});
@@ -74,6 +79,7 @@ class TrainingStep {
   BatchLoss forward_backward();
   void micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum);
   void update(double gradient_scale, double learning_rate);
+  double largest_gradient();
 
   ddl::Context& context_;
   const Options& options_;
@@ -93,6 +99,8 @@ class TrainingStep {
   Batch batch_;
   std::size_t words_ = 0;  // of this rank's share
   bool gradients_are_zero_ = false;
+  LossScale loss_scale_;
+  int left_out_ = 0;  // steps without a break until now
   double learning_rate_factor_ = 1;
   std::uint64_t done_ = 0;
 };

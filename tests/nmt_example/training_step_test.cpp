@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -30,7 +31,8 @@ struct RankRun {
         backend(make_cpu_backend(1)),
         model(*backend, model_shape(options, vocabulary.size(), target.size()),
               {options.batch_size, static_cast<std::int64_t>(dataset.longest_source()),
-               static_cast<std::int64_t>(dataset.longest_target()) + 1}),
+               static_cast<std::int64_t>(dataset.longest_target()) + 1},
+              nullptr, activation_type(options, *backend)),
         optimizer(*backend, model.parameters(), options),
         step(context, options, dataset, *backend, model, optimizer) {
     model.parameters().initialize(*backend, InitOp::uniform, 0.1, 1);
@@ -261,6 +263,62 @@ TEST(TrainingStep, DriftIsFoundAndNamed) {
         const std::string& name = run.model.parameters().layout().parameters[2].name;
         EXPECT_NE(text.find("parameter 2 is '" + name + "'"), std::string::npos) << text;
         EXPECT_NE(text.find("there: 1)"), std::string::npos) << text;
+      },
+      quiet());
+}
+
+// Parameters would become infinite, or ranks would differ in which steps they take.
+TEST(TrainingStep, StepsThatOverflowAreLeftOutOnAllRanks) {
+  ddl::run_in_process(
+      2,
+      [](ddl::Context& context) {
+        Options o = test::small_training_options();
+        o.dtype = Dtype::mixed;
+        o.loss_scaling = LossScaling::backoff;
+        o.loss_scale = 0x1p126;
+        o.output_bias = true;  // whose gradients are sums of many words'
+        RankRun run(context, o);
+        const auto parameters = [&] {
+          const Tensor values = run.model.parameters().values();
+          return std::vector<float>(values.as<float>(), values.as<float>() + values.size());
+        };
+        const std::vector<float> before = parameters();
+        int left_out = 0;
+        for (TrainingStep::Result result; left_out < 30; ++left_out) {
+          const double scale = run.step.loss_scale().value();
+          result = run.step.run();
+          EXPECT_EQ(result.diverged, "");
+          if (result.left_out.empty()) break;
+          EXPECT_EQ(run.step.loss_scale().value(), scale / 2);
+          EXPECT_EQ(run.step.done(), 0U);
+          EXPECT_EQ(parameters(), before);
+        }
+        EXPECT_GT(left_out, 0);
+        EXPECT_EQ(run.step.done(), 1U);
+        EXPECT_NE(parameters(), before);
+        for (const float x : parameters()) EXPECT_TRUE(std::isfinite(x));
+        double counts[2] = {static_cast<double>(left_out), static_cast<double>(-left_out)};
+        context.communicator().all_reduce(std::span(counts), ddl::ReduceOp::max);
+        EXPECT_EQ(counts[0], -counts[1]);
+      },
+      quiet());
+}
+
+// A run whose gradients never become finite would go on for ever.
+TEST(TrainingStep, OverflowsWithoutABreakAreDivergence) {
+  ddl::run_in_process(
+      1,
+      [](ddl::Context& context) {
+        Options o = test::small_training_options();
+        o.dtype = Dtype::mixed;
+        o.loss_scaling = LossScaling::constant;
+        o.loss_scale = 0x1p127;
+        o.output_bias = true;
+        RankRun run(context, o);
+        for (int i = 0; i < 50; ++i) EXPECT_NE(run.step.run().left_out, "");
+        const TrainingStep::Result result = run.step.run();
+        EXPECT_EQ(result.left_out, "");
+        EXPECT_NE(result.diverged.find("diverged"), std::string::npos);
       },
       quiet());
 }

@@ -304,6 +304,34 @@ INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,
                                                         o.attention_architecture =
                                                             AttentionArchitecture::gnmt;
                                                       }},
+                                         TrainedModel{"Mixed",
+                                                      [](Options& o) {
+                                                        o.attention = AttentionKind::scaled_luong;
+                                                        o.dtype = Dtype::mixed;
+                                                      }},
+                                         TrainedModel{"MixedBackoffTied",
+                                                      [](Options& o) {
+                                                        o.unit_type = UnitType::gru;
+                                                        o.tie_output = true;
+                                                        o.micro_batch_size = 4;
+                                                        o.dtype = Dtype::mixed;
+                                                        o.loss_scaling = LossScaling::backoff;
+                                                        o.loss_scale = 1024;
+                                                        o.loss_scale_window = 4;
+                                                      }},
+                                         TrainedModel{"MixedLogMaxNas",
+                                                      [](Options& o) {
+                                                        o.unit_type = UnitType::nas;
+                                                        o.attention = AttentionKind::normed_bahdanau;
+                                                        o.dtype = Dtype::mixed;
+                                                        o.loss_scaling = LossScaling::log_max;
+                                                      }},
+                                         TrainedModel{"MixedLogMaxSharded",
+                                                      [](Options& o) {
+                                                        o.sharded_update = true;
+                                                        o.dtype = Dtype::mixed;
+                                                        o.loss_scaling = LossScaling::log_max;
+                                                      }},
                                          TrainedModel{"GnmtV2OfGrus",
                                                       [](Options& o) {
                                                         o.unit_type = UnitType::gru;

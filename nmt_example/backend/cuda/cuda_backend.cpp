@@ -250,6 +250,11 @@ class CudaBackend final : public Backend {
     cuda::update(stream_.get(), rule, tensors, settings, scratch);
     check_launch("update");
   }
+  void largest_magnitude(const Tensor& x, const Tensor& result) override {
+    double* const scratch = scratch_.doubles(cuda::update_blocks, stream_.get());
+    cuda::largest_magnitude(stream_.get(), x, result, scratch);
+    check_launch("largest_magnitude");
+  }
 
  private:
   static cublasOperation_t operation(Transpose transpose) {

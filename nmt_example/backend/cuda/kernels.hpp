@@ -77,5 +77,7 @@ inline constexpr std::size_t update_blocks = 1024;
 /// `scratch`: two f64 for each of `update_blocks`, if there are sums.
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
             const UpdateSettings& settings, double* scratch);
+/// `scratch`: update_blocks values.
+void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch);
 
 }  // namespace nmt::cuda

@@ -36,7 +36,29 @@ __global__ void totals_kernel(const double* partial, Index count, double* totals
   if (threadIdx.x == 0) totals[blockIdx.x] = sum;
 }
 
+__global__ void largest_kernel(const float* x, Index count, double* partial) {
+  float largest = 0;
+  for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += Index{gridDim.x} * blockDim.x)
+    largest = fmaxf(largest, fabsf(x[i]));
+  largest = block_max(largest);
+  if (threadIdx.x == 0) partial[blockIdx.x] = static_cast<double>(largest);
+}
+
+__global__ void largest_of_kernel(const double* partial, Index count, double* result) {
+  float largest = 0;
+  for (Index i = threadIdx.x; i < count; i += blockDim.x)
+    largest = fmaxf(largest, static_cast<float>(partial[i]));
+  largest = block_max(largest);
+  if (threadIdx.x == 0) *result = static_cast<double>(largest);
+}
+
 }  // namespace
+
+void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch) {
+  const auto blocks = static_cast<unsigned>(update_blocks);
+  largest_kernel<<<blocks, block_threads, 0, stream>>>(x.as<float>(), x.size(), scratch);
+  largest_of_kernel<<<1, block_threads, 0, stream>>>(scratch, update_blocks, result.as<double>());
+}
 
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
             const UpdateSettings& settings, double* scratch) {
