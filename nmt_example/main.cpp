@@ -17,6 +17,7 @@
 #include "nmt_example/options/options.hpp"
 #include "nmt_example/training/best_checkpoints.hpp"
 #include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/setup.hpp"
 #include "nmt_example/training/trainer.hpp"
 
 namespace {

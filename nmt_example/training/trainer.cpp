@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ostream.h>
-#include <sched.h>
 #include <sys/resource.h>
 
 #include <chrono>
@@ -17,20 +16,20 @@
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/backend/profile.hpp"
 #include "nmt_example/training/corpus.hpp"
+#include "nmt_example/training/divergence.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/scorer.hpp"
+#include "nmt_example/training/setup.hpp"
 #include "nmt_example/training/training_step.hpp"
 
 namespace nmt {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-constexpr int most_rollbacks = 5;
 
 double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
@@ -169,7 +168,7 @@ class Trainer {
         state_.rollbacks = 0;  // the new rate is meant as it is
       }
     }
-    step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
+    step_.scale_learning_rate(rate_after(state_.rollbacks));
     state_.options_json = to_json(options_);
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
@@ -201,46 +200,21 @@ class Trainer {
     });
   }
 
-  /// Goes back to the newest checkpoint, or, if training diverged again since it went back to that one, to
-  /// the one before. Throws, agreed, if it must not or cannot.
+  /// Goes back to a good checkpoint, at half the learning rate. Throws, agreed, if it must not or cannot.
   void roll_back(const std::string& diverged, std::optional<Progress>& progress) {
-    const auto give_up = [&](const std::string& what) {
-      throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("{}. {}", diverged, what)).as_agreed();
-    };
-    if (options_.on_divergence != OnDivergence::rollback) {
-      give_up("Lower --learning_rate, or raise --warmup_steps, or let --on_divergence=rollback do that.");
-    }
-    if (state_.rollbacks == most_rollbacks) {
-      give_up(fmt::format("It went back to a checkpoint {} times before. Lower --learning_rate.",
-                          most_rollbacks));
-    }
+    check_may_roll_back(options_, state_, diverged);
     scorer_.keep_best(state_);
-    auto saved = newest_run(context_, *checkpoint_);
-    if (saved && saved->state().step == state_.step) {
-      context_.root_only("put a checkpoint aside", [&] {
-        const std::filesystem::path directory = options_.out_dir;
-        const std::filesystem::path aside = directory / fmt::format("diverged-{:010}", state_.step);
-        std::filesystem::remove_all(aside);
-        std::filesystem::rename(saved->path(), aside);
-      });
-      saved = newest_run(context_, *checkpoint_);
-    }
-    if (!saved) {
-      give_up(
-          fmt::format("There is no good checkpoint in {} to go back to. Lower --learning_rate, or save "
-                      "more often with --steps_per_eval.",
-                      options_.out_dir));
-    }
-    RunState next = saved->state();
+    const SavedRun saved = run_before_divergence(context_, options_, *checkpoint_, state_, diverged);
+    RunState next = saved.state();
     next.rollbacks = state_.rollbacks + 1;
     next.best = state_.best;
     next.options_json = state_.options_json;
-    restore(*saved);
+    restore(saved);
     state_ = std::move(next);
-    step_.scale_learning_rate(std::ldexp(1.0, -state_.rollbacks));
+    step_.scale_learning_rate(rate_after(state_.rollbacks));
     if (progress) {
       progress->note(fmt::format("{}; going back to step {}, with {:g} of the learning rate", diverged,
-                                 state_.step, std::ldexp(1.0, -state_.rollbacks)));
+                                 state_.step, rate_after(state_.rollbacks)));
     }
     open_progress(progress);
     save(progress);
@@ -370,54 +344,6 @@ ddl::CheckpointOptions checkpoint_options(const Options& options) {
 }
 
 }  // namespace
-
-ModelShape model_shape(const Options& options, std::size_t source_vocabulary, std::size_t target_vocabulary) {
-  ModelShape shape;
-  shape.source_vocabulary = static_cast<std::int64_t>(source_vocabulary);
-  shape.target_vocabulary = static_cast<std::int64_t>(target_vocabulary);
-  const auto embedding = [&](int size) { return size > 0 ? size : options.num_units; };
-  shape.source_embedding = embedding(options.src_embed_size);
-  shape.target_embedding = embedding(options.tgt_embed_size);
-  // The trainer sets the sizes of given vectors, and those alone.
-  shape.source_given = !options.embed_prefix.empty() && options.src_embed_size > 0;
-  shape.target_given = !options.embed_prefix.empty() && options.tgt_embed_size > 0;
-  shape.units = options.num_units;
-  shape.attention_units = options.attention_units > 0 ? options.attention_units : options.num_units;
-  shape.encoder_layers = options.encoder_layers();
-  shape.decoder_layers = options.decoder_layers();
-  shape.unit = options.unit_type;
-  shape.encoder = options.encoder_type;
-  shape.residual = options.residual;
-  shape.language_model = options.language_model;
-  shape.attention = options.attention;
-  shape.architecture = options.attention_architecture;
-  shape.output_attention = options.output_attention;
-  shape.pass_hidden_state = options.pass_hidden_state;
-  shape.forget_bias = options.forget_bias;
-  shape.share_vocabulary = options.share_vocab;
-  shape.feed_context = options.feed_context;
-  shape.tie_output = options.tie_output;
-  shape.output_bias = options.output_bias;
-  shape.sampled_words = options.num_sampled_softmax;
-  return shape;
-}
-
-int threads_per_rank(const ddl::Context& context, const Options& options) {
-  if (options.threads > 0) return options.threads;
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-  return std::max(1, processors / context.local_size());
-}
-
-std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options) {
-  std::unique_ptr<Backend> backend;
-  context.on_all_ranks(fmt::format("open --device={}", name_of(options.device)), [&] {
-    backend = options.device == DeviceKind::cuda ? make_cuda_backend(context.local_rank() % cuda_devices())
-                                                 : make_cpu_backend(threads_per_rank(context, options));
-  });
-  return backend;
-}
 
 void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
   std::unique_ptr<Backend> backend = make_backend(context, parsed.options);

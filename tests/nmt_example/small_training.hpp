@@ -7,7 +7,7 @@
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/saved_run.hpp"
-#include "nmt_example/training/trainer.hpp"
+#include "nmt_example/training/setup.hpp"
 #include "nmt_example/training/training_step.hpp"
 
 namespace nmt::test {

@@ -3,8 +3,16 @@
 
 Usage: torch_parity.py MODEL_GRADIENTS [--live] [--write]
 Without options, with the results that are stored in golden/torch_parity.json, which needs no PyTorch. --live computes
-PyTorch's anew and compares every element; --write also stores them. The model below is tensorflow/nmt's, in fp64, for
-one sentence at a time, without batches and padding, from its equations and those of TensorFlow's cells.
+PyTorch's anew and compares every element; --write chooses the parameters' seeds and stores the results. The model below
+is tensorflow/nmt's, in fp64, for one sentence at a time, without batches and padding, from its equations and those of
+TensorFlow's cells.
+
+The error of a parameter's gradient g is |g - expected| / |expected|, in the Euclidean norm: of each gradient by itself,
+however small it is. The fp64 backend is within 1e-9 of PyTorch, and the fp32 backend within 1e-5 of the fp64 one, for
+every parameter of every model. That holds where fp32 can give it: some gradients, most of all the single numbers g and
+scale of attentions, are small differences of large terms, whose roundings no order of operations takes away. So each
+model has the first seed for which PyTorch's own gradients in fp32 are within a tenth of that bound of its fp64 ones.
+--write starts with the stored seeds; to find all of them takes minutes.
 """
 import argparse
 import array
@@ -19,13 +27,11 @@ import tempfile
 GOLDEN = pathlib.Path(__file__).parent / "golden" / "torch_parity.json"
 UNITS = ("lstm", "gru", "layer_norm_lstm", "nas")
 ATTENTIONS = ("luong", "scaled_luong", "bahdanau", "normed_bahdanau")
-# Errors that are allowed, relative to the largest element of a gradient, but no smaller one than the second number:
-# a gradient that is a small difference of large ones keeps the roundings of those.
-BOUNDS = {"reference": (1e-9, 1e-6), "cpu": (1e-5, 1e-2)}
+BOUNDS = {"reference": 1e-9, "cpu": 1e-5}
 
 
 def make_cases():
-    base = {"num_units": 4, "num_layers": 2, "vocab_size": 13, "unit_type": "lstm", "encoder_type": "uni",
+    base = {"num_units": 8, "num_layers": 2, "vocab_size": 13, "unit_type": "lstm", "encoder_type": "uni",
             "attention": "", "attention_architecture": "standard", "residual": False, "share_vocab": False,
             "tie_output": False, "output_attention": True, "pass_hidden_state": True, "label_smoothing": 0.1,
             "forget_bias": 0.7, "feed_context": True, "output_bias": False, "language_model": False, "num_encoder_layers": 0, "num_decoder_layers": 0}
@@ -82,16 +88,25 @@ def read_safetensors(path):
     return result
 
 
+def norm(values):
+    return math.sqrt(sum(x * x for x in values))
+
+
+def error(values, expected):
+    """Relative to the expected values' norm, which is that of a gradient, so it must not be 0."""
+    return norm(a - b for a, b in zip(values, expected, strict=True)) / norm(expected)
+
+
 def digest(values):
-    """A sum that every element enters with a weight of its own, and the largest element."""
-    return [sum(x * math.cos(i + 1) for i, x in enumerate(values)), max(abs(x) for x in values)]
+    """A sum that every element enters with a weight of its own, and the norm."""
+    return [sum(x * math.cos(i + 1) for i, x in enumerate(values)), norm(values)]
 
 
 class Model:
     """tensorflow/nmt's model over PyTorch tensors; `p`: the checkpoint's parameters by name."""
 
-    def __init__(self, torch, flags, p):
-        self.torch, self.flags, self.p = torch, flags, p
+    def __init__(self, torch, flags, p, dtype):
+        self.torch, self.flags, self.p, self.dtype = torch, flags, p, dtype
         self.units = flags["num_units"]
         self.encoder_layers = flags["num_encoder_layers"] or flags["num_layers"]
         self.decoder_layers = flags["num_decoder_layers"] or flags["num_layers"]
@@ -104,7 +119,7 @@ class Model:
 
     # Cells: (input, state) -> (output, state). A state is h or (c, h).
     def zero_state(self):
-        zeros = self.torch.zeros(self.units, dtype=self.torch.float64)
+        zeros = self.torch.zeros(self.units, dtype=self.dtype)
         return (zeros,) if self.flags["unit_type"] == "gru" else (zeros, zeros)
 
     def cell(self, name, x, state):
@@ -206,7 +221,7 @@ class Model:
         architecture = flags["attention_architecture"] if flags["attention"] else "none"
         passes = states and self.encoder_layers == layers and (flags["pass_hidden_state"] or architecture == "none")
         states = list(states) if passes else [self.zero_state() for _ in range(layers)]
-        attention = torch.zeros(self.units if architecture == "standard" else len(memory[0]), dtype=torch.float64)
+        attention = torch.zeros(self.units if architecture == "standard" else len(memory[0]), dtype=self.dtype)
         result = []
         for word in words:
             x, context = self.table("decoder")[word], attention
@@ -243,14 +258,81 @@ class Model:
         return ((1 - e) * wanted + e * costs.mean(1)).sum()
 
 
-def of_torch(torch, flags, state, parameters):
+def of_torch(torch, flags, state, parameters, dtype):
     """Loss and gradients: name -> flat list."""
-    p = {name: torch.tensor(values, dtype=torch.float64).reshape(shape).requires_grad_()
+    p = {name: torch.tensor(values, dtype=dtype).reshape(shape).requires_grad_()
          for name, (shape, values) in parameters.items()}
-    model = Model(torch, flags, p)
+    model = Model(torch, flags, p, dtype)
     loss = sum(model.loss(source, target) for source, target in zip(state["sources"], state["targets"]))
     loss.backward()
     return loss.item(), {name: tensor.grad.flatten().tolist() for name, tensor in p.items()}
+
+
+class Results:
+    """What model_gradients computes for some cases: parameters, batches, losses and gradients."""
+
+    def __init__(self, program, cases, seeds):
+        self.directory = tempfile.TemporaryDirectory()
+        lines = [command_line(name, {**flags, "random_seed": seeds[name]}) for name, flags in cases.items()]
+        subprocess.run([program, self.directory.name], input="\n".join(lines) + "\n", text=True, check=True)
+
+    def folder(self, name):
+        return pathlib.Path(self.directory.name) / name / "step-0000000000"
+
+    def state(self, name):
+        return json.loads((self.folder(name) / "state.json").read_text())
+
+    def tensors(self, name, which):
+        return read_safetensors(self.folder(name) / f"{which}.safetensors")
+
+    def gradients(self, name, backend):
+        return {parameter: values for parameter, (_, values) in self.tensors(name, backend).items()}
+
+    def of_torch(self, torch, name, flags, dtype):
+        return of_torch(torch, flags, self.state(name), self.tensors(name, "model"), dtype)
+
+
+def write_golden(program, cases):
+    import torch
+    stored = json.loads(GOLDEN.read_text()) if GOLDEN.exists() else {}
+    seeds = {name: stored.get(name, {}).get("seed", 1) for name in cases}
+    golden, left = {}, cases
+    while left:
+        results = Results(program, left, seeds)
+        for name, flags in left.items():
+            loss, gradients = results.of_torch(torch, name, flags, torch.float64)
+            _, rounded = results.of_torch(torch, name, flags, torch.float32)
+            if all(error(rounded[p], values) <= BOUNDS["cpu"] / 10 for p, values in gradients.items()):
+                golden[name] = {"seed": seeds[name], "loss": loss,
+                                "gradients": {p: digest(values) for p, values in gradients.items()}}
+            else:
+                seeds[name] += 1
+        left = {name: flags for name, flags in left.items() if name not in golden}
+
+    def text(case):
+        numbers = json.loads(json.dumps(case), parse_float=lambda number: float(f"{float(number):.11g}"))
+        return json.dumps(numbers, separators=(",", ":"))
+
+    GOLDEN.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {text(golden[name])}" for name in cases) + "\n}\n")
+
+
+def errors_of(results, name, expected, of_torch_now):
+    """Backend -> what -> error of a case; `of_torch_now`: PyTorch's loss and gradients, or None."""
+    loss, gradients = of_torch_now or (expected["loss"], None)
+    losses = results.state(name)["loss"]
+    found = {backend: results.gradients(name, backend) for backend in BOUNDS}
+    for backend, parameters in found.items():
+        if set(parameters) != set(expected["gradients"]):
+            sys.exit(f"{name}: {backend} has parameters {sorted(parameters)}, expected {sorted(expected['gradients'])}")
+    errors = {backend: {"loss": abs(losses[backend] / loss - 1)} for backend in BOUNDS}
+    for parameter, values in found["reference"].items():
+        total, size = digest(values)
+        wanted_total, wanted_size = expected["gradients"][parameter]
+        errors["reference"][parameter] = max(abs(total - wanted_total), abs(size - wanted_size)) / wanted_size
+        errors["cpu"][parameter] = error(found["cpu"][parameter], values)
+        if gradients:
+            errors["reference"][parameter] = max(errors["reference"][parameter], error(values, gradients[parameter]))
+    return errors
 
 
 def main():
@@ -260,53 +342,25 @@ def main():
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
     cases = make_cases()
-    live = arguments.live or arguments.write
-    golden = {} if live else json.loads(GOLDEN.read_text())
-    if live:
-        import torch
-    elif set(golden) != set(cases):
+    if arguments.write:
+        write_golden(arguments.model_gradients, cases)
+    golden = json.loads(GOLDEN.read_text())
+    if set(golden) != set(cases):
         sys.exit(f"{GOLDEN} holds other cases than this program: write it anew with --write, which needs PyTorch")
-
-    failures, worst = [], {"reference": 0.0, "cpu": 0.0}
-    with tempfile.TemporaryDirectory() as directory:
-        lines = "\n".join(command_line(name, flags) for name, flags in cases.items()) + "\n"
-        subprocess.run([arguments.model_gradients, directory], input=lines, text=True, check=True)
-        for name, flags in cases.items():
-            folder = pathlib.Path(directory) / name / "step-0000000000"
-            state = json.loads((folder / "state.json").read_text())
-            if live:
-                loss, gradients = of_torch(torch, flags, state, read_safetensors(folder / "model.safetensors"))
-                golden[name] = {"loss": loss, **{n: digest(values) for n, values in gradients.items()}}
-            for backend, (bound, least) in BOUNDS.items():
-                if flags["unit_type"] == "layer_norm_lstm" and backend == "cpu":
-                    bound *= 16  # normalising few values makes roundings larger
-                found = read_safetensors(folder / (backend + ".safetensors"))
-                expected = golden[name]
-                if set(found) != set(expected) - {"loss"}:
-                    failures.append(f"{name}: has parameters {sorted(found)}, expected {sorted(expected)}")
-                    continue
-                errors = {"loss": abs(state["loss"][backend] / expected["loss"] - 1)}
-                for parameter, (_, values) in found.items():
-                    largest = max(expected[parameter][1], least)
-                    differences = [(digest(values)[0] - expected[parameter][0]) / math.sqrt(len(values))]
-                    if live:
-                        differences += [a - b for a, b in zip(values, gradients[parameter])]
-                    errors[parameter] = max(abs(d) for d in differences) / largest
-                for what, error in errors.items():
-                    worst[backend] = max(worst[backend], error / bound)
-                    if not error <= bound:
-                        failures.append(f"{name}: {what} of {backend} is off by {error:.1e}, expected {bound:.0e}")
-    if arguments.write and not failures:
-        for case in golden.values():
-            for what, value in case.items():
-                case[what] = (float(f"{value:.11g}") if what == "loss"
-                              else [float(f"{value[0]:.11g}"), float(f"{value[1]:.3g}")])
-        GOLDEN.write_text("{\n" + ",\n".join(f"{json.dumps(name)}: {json.dumps(case, separators=(',', ':'))}"
-                                             for name, case in golden.items()) + "\n}\n")
+    if arguments.live:
+        import torch
+    results = Results(arguments.model_gradients, cases, {name: case["seed"] for name, case in golden.items()})
+    failures, worst = [], dict.fromkeys(BOUNDS, 0.0)
+    for name, flags in cases.items():
+        now = results.of_torch(torch, name, flags, torch.float64) if arguments.live else None
+        for backend, errors in errors_of(results, name, golden[name], now).items():
+            for what, found in errors.items():
+                worst[backend] = max(worst[backend], found)
+                if not found <= BOUNDS[backend]:
+                    failures.append(f"{name}: {what} of {backend} is off by {found:.1e}, expected {BOUNDS[backend]:.0e}")
     for failure in failures:
         print("FAILED", failure)
-    print(f"{len(cases)} models; largest errors as shares of what is allowed: "
-          + ", ".join(f"{backend} {share:.2f}" for backend, share in worst.items()))
+    print(f"{len(cases)} models; largest errors: " + ", ".join(f"{b} {e:.1e}" for b, e in worst.items()))
     return 1 if failures else 0
 
 

@@ -13,7 +13,7 @@
 
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/small_training.hpp"
-#include "nmt_example/training/trainer.hpp"
+#include "nmt_example/training/setup.hpp"
 #include "support/allocation_count.hpp"
 #include "support/job_options.hpp"
 #include "support/thrown_error.hpp"

@@ -16,6 +16,7 @@
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/training/saved_run.hpp"
+#include "nmt_example/training/setup.hpp"
 #include "nmt_example/training/trainer.hpp"
 #include "support/job_options.hpp"
 #include "support/temporary_directory.hpp"

@@ -1,0 +1,58 @@
+#include "nmt_example/training/setup.hpp"
+
+#include <fmt/format.h>
+#include <sched.h>
+
+#include <algorithm>
+
+namespace nmt {
+
+ModelShape model_shape(const Options& options, std::size_t source_vocabulary, std::size_t target_vocabulary) {
+  ModelShape shape;
+  shape.source_vocabulary = static_cast<std::int64_t>(source_vocabulary);
+  shape.target_vocabulary = static_cast<std::int64_t>(target_vocabulary);
+  const auto embedding = [&](int size) { return size > 0 ? size : options.num_units; };
+  shape.source_embedding = embedding(options.src_embed_size);
+  shape.target_embedding = embedding(options.tgt_embed_size);
+  // The trainer sets the sizes of given vectors, and those alone.
+  shape.source_given = !options.embed_prefix.empty() && options.src_embed_size > 0;
+  shape.target_given = !options.embed_prefix.empty() && options.tgt_embed_size > 0;
+  shape.units = options.num_units;
+  shape.attention_units = options.attention_units > 0 ? options.attention_units : options.num_units;
+  shape.encoder_layers = options.encoder_layers();
+  shape.decoder_layers = options.decoder_layers();
+  shape.unit = options.unit_type;
+  shape.encoder = options.encoder_type;
+  shape.residual = options.residual;
+  shape.language_model = options.language_model;
+  shape.attention = options.attention;
+  shape.architecture = options.attention_architecture;
+  shape.output_attention = options.output_attention;
+  shape.pass_hidden_state = options.pass_hidden_state;
+  shape.forget_bias = options.forget_bias;
+  shape.share_vocabulary = options.share_vocab;
+  shape.feed_context = options.feed_context;
+  shape.tie_output = options.tie_output;
+  shape.output_bias = options.output_bias;
+  shape.sampled_words = options.num_sampled_softmax;
+  return shape;
+}
+
+int threads_per_rank(const ddl::Context& context, const Options& options) {
+  if (options.threads > 0) return options.threads;
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  const int processors = sched_getaffinity(0, sizeof(allowed), &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+  return std::max(1, processors / context.local_size());
+}
+
+std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options) {
+  std::unique_ptr<Backend> backend;
+  context.on_all_ranks(fmt::format("open --device={}", name_of(options.device)), [&] {
+    backend = options.device == DeviceKind::cuda ? make_cuda_backend(context.local_rank() % cuda_devices())
+                                                 : make_cpu_backend(threads_per_rank(context, options));
+  });
+  return backend;
+}
+
+}  // namespace nmt
