@@ -19,6 +19,7 @@
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
+#include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/scorer.hpp"
@@ -80,7 +81,9 @@ class Trainer {
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
-        checkpoint_(checkpoint) {}
+        checkpoint_(checkpoint) {
+    if (options.phase1_steps > 0) model_.also_allow(phase1_limits(options, train_));
+  }
 
   void run(const SavedRun* saved) {
     start(saved);
@@ -242,10 +245,11 @@ class Trainer {
         if (error.code() != ddl::ErrorCode::mismatch) throw;
         throw ddl::Error(
             error.code(),
-            fmt::format("checkpoint {} is of a run over other sentences, or in another order: {}. Give the "
-                        "text, --random_seed, --num_buckets, --src_max_len and --tgt_max_len of that run, or "
-                        "another --out_dir to start anew.",
-                        checkpoint, error.what()));
+            fmt::format(
+                "checkpoint {} is of a run over other sentences, or in another order: {}. Give the "
+                "text, --random_seed, --num_buckets, --src_max_len, --tgt_max_len, --phase1_steps and "
+                "--phase1_max_len of that run, or another --out_dir to start anew.",
+                checkpoint, error.what()));
       }
     });
   }
@@ -274,6 +278,7 @@ class Trainer {
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
                train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),
                static_cast<std::int64_t>(options_.batch_size) * context_.size());
+    out_ << describe_phase1(context_, options_, train_);
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();
   }
@@ -450,6 +455,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
       for (std::string& line : text->target) line = vocabularies.target.join(line);
     }
     check_enough_for_ranks(context, options, *train_set);
+    describe_phase1(context, options, *train_set);  // refuses one without enough pairs
     texts.train = {};
   });
   check_same_data(context, *train_set);

@@ -203,7 +203,8 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
 
 // Options that save memory or bytes would train another model.
 TEST(TrainingStep, HowGradientsTravelDoesNotChangeTheTraining) {
-  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::novograd}) {
     for (const bool share_vocab : {false, true}) {
       Options o = test::small_training_options();
       o.optimizer = optimizer;
