@@ -199,7 +199,7 @@ std::vector<Flag> make_table() {
        "no such phase",
        at_least(0)},
       {"phase1_max_len", training, &O::phase1_max_len,
-       "Phase 1 takes the pairs of which no side is longer than this", between(0, 1 << 20)},
+       "Phase 1 takes the pairs of which no side has more tokens than this", between(0, 1 << 20)},
       {"phase1_batch_size", training, &O::phase1_batch_size,
        "Sentences per rank and step in phase 1; 0: batch_size", between(0, 1 << 20)},
       rare({"momentum", training, &O::momentum, "optimizer=momentum: decay of the sum of gradients",

@@ -76,7 +76,7 @@ std::string describe_phase1(const ddl::Context& context, const Options& options,
                     "give a larger one, or leave --phase1_steps out",
                     options.phase1_max_len, pairs, dataset.size(), context.size()));
   }
-  return fmt::format("phase 1: {} steps with the {} pairs of at most {} words a side, {} sentences each\n",
+  return fmt::format("phase 1: {} steps with the {} pairs of at most {} tokens a side, {} sentences each\n",
                      options.phase1_steps, pairs, options.phase1_max_len,
                      static_cast<std::int64_t>(phase1_batch_size(options)) * context.size());
 }

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "ddl/context.hpp"
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/options/flag_table.hpp"
 
@@ -23,39 +24,114 @@ class Update : public testing::TestWithParam<BackendCase> {
 
 std::vector<float> floats_of(const nlohmann::json& values) { return values.get<std::vector<float>>(); }
 
-TEST_P(Update, OptimizersGiveTheResultsOfOtherImplementations) {
+nlohmann::json golden_results() {
   std::ifstream file(DDL_GOLDEN_DIR "/optimizers.json");
-  const auto golden = nlohmann::json::parse(file);
-  ParameterLayout layout;
-  for (const auto& parameter : golden["parameters"])
-    layout.declare(parameter["name"], parameter["rows"], parameter["cols"]);
-  for (const auto& wanted : golden["optimizers"]) {
-    SCOPED_TRACE(wanted["flags"].dump());
+  return nlohmann::json::parse(file);
+}
+
+/// The stored problem with one of its optimisers on a backend, and with some ranks, one of these.
+class StoredProblem {
+ public:
+  StoredProblem(Backend& backend, const nlohmann::json& golden, const nlohmann::json& wanted, bool sharded)
+      : backend_(backend),
+        golden_(golden),
+        wanted_(wanted),
+        options_(options_of(wanted, sharded)),
+        parameters(backend, layout_of(golden),
+                   backend.allocate(static_cast<std::size_t>(layout_of(golden).size) * sizeof(double))),
+        optimizer(backend, parameters, options_) {
+    for (std::size_t i = 0; i < parameters.count(); ++i)
+      backend.upload(parameters.value(i), floats_of(golden["parameters"][i]["start"]));
+  }
+
+  void run() {
+    const std::vector<double> rates = golden_["rates"];
+    for (std::size_t step = 0; step < rates.size(); ++step) {
+      for (std::size_t i = 0; i < parameters.count(); ++i)
+        backend_.upload(parameters.gradient(i), floats_of(golden_["parameters"][i]["gradients"][step]));
+      optimizer.update(static_cast<std::int64_t>(step) + 1, golden_["gradient_scale"], rates[step]);
+    }
+  }
+
+  /// Compares `count` elements of a parameter from `first` on.
+  void expect_result(std::size_t i, std::size_t first, std::size_t count) {
+    const std::string& name = parameters.layout().parameters[i].name;
+    const std::vector<double> all = wanted_["result"][name];
+    Values expected(1, static_cast<std::int64_t>(count));
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), count, expected.data.begin());
+    Values found = expected;
+    const Tensor value = parameters.value(i);
+    backend_.download(value.reshaped(1, value.size())
+                          .col_range(static_cast<std::int64_t>(first), static_cast<std::int64_t>(count)),
+                      std::span<double>(found.data));
+    // NovoGrad's moving means of norms are fp32 on every backend, as checkpoints are.
+    const bool is_double =
+        backend_.type() == ddl::DataType::f64 && options_.optimizer != OptimizerKind::novograd;
+    const double error = 100 * (is_double ? 0x1p-53 : fp32_roundoff) * (1 + expected.largest());
+    EXPECT_TRUE(close(found, expected, error)) << name;
+  }
+
+ private:
+  static ParameterLayout layout_of(const nlohmann::json& golden) {
+    ParameterLayout layout;
+    for (const auto& parameter : golden["parameters"])
+      layout.declare(parameter["name"], parameter["rows"], parameter["cols"]);
+    return layout;
+  }
+  static Options options_of(const nlohmann::json& wanted, bool sharded) {
     Options options;
     for (const auto& [name, value] : wanted["flags"].items())
       assign(*find_flag(name), value.get<std::string>(), options);
-    ParameterSet parameters(*backend_, layout,
-                            backend_->allocate(static_cast<std::size_t>(layout.size) * sizeof(double)));
-    Optimizer optimizer(*backend_, parameters, options);
+    options.sharded_update = sharded;
+    return options;
+  }
+
+  Backend& backend_;
+  const nlohmann::json& golden_;
+  const nlohmann::json& wanted_;
+  Options options_;
+
+ public:
+  ParameterSet parameters;
+  Optimizer optimizer;
+};
+
+TEST_P(Update, OptimizersGiveTheResultsOfOtherImplementations) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    SCOPED_TRACE(wanted["flags"].dump());
+    StoredProblem problem(*backend_, golden, wanted, false);
+    problem.run();
+    const ParameterLayout& layout = problem.parameters.layout();
     for (std::size_t i = 0; i < layout.parameters.size(); ++i)
-      backend_->upload(parameters.value(i), floats_of(golden["parameters"][i]["start"]));
-    const std::vector<double> rates = golden["rates"];
-    // NovoGrad's moving means of norms are fp32 on every backend, as checkpoints are.
-    const double error = options.optimizer == OptimizerKind::novograd ? fp32_roundoff : roundoff();
-    for (std::size_t step = 0; step < rates.size(); ++step) {
-      for (std::size_t i = 0; i < layout.parameters.size(); ++i)
-        backend_->upload(parameters.gradient(i), floats_of(golden["parameters"][i]["gradients"][step]));
-      optimizer.update(static_cast<std::int64_t>(step) + 1, golden["gradient_scale"], rates[step]);
-    }
-    for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
-      const ParameterSpec& parameter = layout.parameters[i];
-      Values expected(parameter.rows, parameter.cols);
-      expected.data = wanted["result"][parameter.name].get<std::vector<double>>();
-      EXPECT_TRUE(close(memory_.read(parameters.value(i)), expected, 100 * error * (1 + expected.largest())))
-          << parameter.name;
-    }
-    EXPECT_TRUE(close(memory_.read(parameters.gradients()), Values(1, layout.size), 0))
+      problem.expect_result(i, 0, static_cast<std::size_t>(layout.parameters[i].size()));
+    EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.size), 0))
         << "gradients must be zero afterwards";
+  }
+}
+
+// Norms would be of a rank's part, or count what belongs to all ranks several times.
+TEST(ShardedUpdate, GivesTheSameResults) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    ddl::run_in_process(3, [&](ddl::Context& context) {
+      SCOPED_TRACE(wanted["flags"].dump());
+      const auto backend = make_reference_backend();
+      StoredProblem problem(*backend, golden, wanted, true);
+      const auto rank = static_cast<std::size_t>(context.rank());
+      std::vector<ddl::GradientPiece> pieces;
+      for (std::size_t i = 0; i < problem.parameters.count(); ++i) {
+        const auto size = static_cast<std::size_t>(problem.parameters.layout().parameters[i].size());
+        pieces.push_back({i, rank * (size / 3), size / 3});
+        if (size % 3 != 0) pieces.push_back({i, size / 3 * 3, size % 3});
+      }
+      problem.optimizer.take(pieces,
+                             [&](std::span<double> sums) { context.communicator().all_reduce(sums); });
+      EXPECT_FALSE(problem.optimizer.is_whole());
+      problem.run();
+      for (const ddl::GradientPiece& piece : pieces)
+        problem.expect_result(piece.gradient, piece.first, piece.count);
+    });
   }
 }
 

@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(
 template <int steps>
 void use_phases(Options& o) {
   o.phase1_steps = steps;
-  o.phase1_max_len = 14;
+  o.phase1_max_len = 30;
 }
 
 INSTANTIATE_TEST_SUITE_P(Phases, TrainingOfModel,
@@ -326,7 +326,7 @@ TEST_F(Training, PhaseOneHasTheShortPairsAlone) {
   ParsedOptions parsed = options();
   parsed.options.num_train_steps = 30;
   parsed.options.phase1_steps = 10;
-  parsed.options.phase1_max_len = 14;
+  parsed.options.phase1_max_len = 30;
   parsed.options.phase1_batch_size = 20;
   parsed.options.batch_size = 4;
   parsed.options.log_jsonl = path("log").string();
@@ -345,9 +345,9 @@ TEST_F(Training, PhaseOneHasTheShortPairsAlone) {
     most = std::max<double>(most, json.at("words"));
   }
   EXPECT_EQ(step, 30);
-  EXPECT_GT(most_in_phase1, 8 * 2 * 15) << "phase 1's batches are larger";
-  EXPECT_LE(most_in_phase1, 40 * (14 + 15));
-  EXPECT_GT(most_in_phase2, 8 * (14 + 15)) << "no long sentence came";
+  EXPECT_LE(most_in_phase1, 40 * (30 + 31));
+  EXPECT_GT(most_in_phase1, 8 * (50 + 51)) << "batches are not larger";
+  EXPECT_GT(most_in_phase2, 8 * (30 + 31)) << "no long sentence came";
 
   parsed.options.phase1_max_len = 1;
   const std::string none = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
@@ -363,7 +363,7 @@ TEST_F(Training, ARunThatWentBackToPhaseOneHasAllOfPhaseTwo) {
         [&](ddl::Context& context) {
           Options o = options().options;
           o.phase1_steps = 3;
-          o.phase1_max_len = 14;
+          o.phase1_max_len = 30;
           const ParallelText text = number_corpus(CorpusSplit::train, 200, 3);
           const Vocabulary vocabulary = Vocabulary::train(text.target, 60);
           const Dataset dataset = encode(text, vocabulary, vocabulary, 30, 30);
