@@ -220,9 +220,10 @@ std::vector<Flag> make_table() {
       rare({"adam_beta2", training, &O::adam_beta2, "adam, adamw, lamb, novograd: decay of the mean square",
             fraction_below_one()}),
       rare({"adam_epsilon", training, &O::adam_epsilon,
-            "adam, adamw, lamb, novograd: added to the root of the bias-corrected mean square, as in the "
-            "paper (tensorflow/nmt adds "
-            "it to the uncorrected root, which is smaller in the first steps)",
+            "adam, adamw, lamb: added to the root of the bias-corrected mean square, as in the papers "
+            "(tensorflow/nmt adds it to the uncorrected root, which is smaller in the first steps); "
+            "novograd: to "
+            "the mean norm",
             above(0)}),
       rare({"loss_per", training, choice<&O::loss_per>(),
             "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm"}),
