@@ -236,7 +236,8 @@ std::vector<Flag> make_table() {
        "How the learning rate grows with the number of ranks"},
       {"lr_schedule_unit", distribution, choice<&O::lr_schedule_unit>(),
        "What warm-up and decay count. updates: this job's updates. samples: the updates in which one worker "
-       "would see as many sentences; warmup_steps then counts those (N ranks need an N-th as many), "
+       "would see as many sentences; warmup_steps and the steps of decays then count those (N ranks need an "
+       "N-th as many), "
        "num_train_steps still counts this job's, and the decay ends with them"},
       {"sharded_update", distribution, &O::sharded_update,
        "Each rank updates a part of the parameters, with the optimiser's state of that part alone"},

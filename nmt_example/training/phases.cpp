@@ -20,7 +20,8 @@ std::vector<std::uint32_t> only(const std::vector<std::size_t>& samples, std::ve
 
 }  // namespace
 
-Phases::Phases(const ddl::Context& context, const Options& options, const Dataset& dataset) {
+Phases::Phases(const ddl::Context& context, const Options& options, const Dataset& dataset)
+    : longest_in_phase1_(options.phase1_max_len) {
   if (options.phase1_steps > 0) {
     add(context, options, dataset, 0, dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len)),
         phase1_batch_size(options));
@@ -56,6 +57,13 @@ void Phases::restore(std::uint64_t done, std::string_view state) {
     phases_[later].sampler.restore(phases_[later].fresh);
 }
 
+std::string Phases::description() const {
+  if (phases_.size() == 1) return "";
+  return fmt::format("phase 1: {} steps with the {} pairs of at most {} tokens a side, {} steps an epoch\n",
+                     phases_[1].first_step, phases_[0].samples.size(), longest_in_phase1_,
+                     phases_[0].sampler.steps_per_epoch());
+}
+
 int phase1_batch_size(const Options& options) {
   return options.phase1_batch_size > 0 ? options.phase1_batch_size : options.batch_size;
 }
@@ -66,19 +74,15 @@ BatchLimits phase1_limits(const Options& options, const Dataset& dataset) {
           static_cast<std::int64_t>(std::min(most, dataset.longest_target())) + 1};
 }
 
-std::string describe_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset) {
-  if (options.phase1_steps == 0) return "";
+void check_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset) {
+  if (options.phase1_steps == 0) return;
   const std::size_t pairs = dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len)).size();
-  if (pairs < static_cast<std::size_t>(context.size())) {
-    throw ddl::Error(
-        ddl::ErrorCode::invalid_argument,
-        fmt::format("--phase1_max_len={}: {} of {} training pairs are so short, and {} ranks need one each; "
-                    "give a larger one, or leave --phase1_steps out",
-                    options.phase1_max_len, pairs, dataset.size(), context.size()));
-  }
-  return fmt::format("phase 1: {} steps with the {} pairs of at most {} tokens a side, {} sentences each\n",
-                     options.phase1_steps, pairs, options.phase1_max_len,
-                     static_cast<std::int64_t>(phase1_batch_size(options)) * context.size());
+  if (pairs >= static_cast<std::size_t>(context.size())) return;
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format("--phase1_max_len={}: {} of {} training pairs are so short, and {} ranks need one each; "
+                  "give a larger one, or leave --phase1_steps out",
+                  options.phase1_max_len, pairs, dataset.size(), context.size()));
 }
 
 }  // namespace nmt

@@ -36,6 +36,8 @@ class Phases {
   [[nodiscard]] int number(std::uint64_t done) const noexcept {
     return phases_.size() == 1 ? 0 : static_cast<int>(index_of(done)) + 1;
   }
+  /// For people: a line about phase 1; empty without one.
+  [[nodiscard]] std::string description() const;
   /// Of the last phase.
   [[nodiscard]] std::size_t steps_per_epoch() const noexcept {
     return phases_.back().sampler.steps_per_epoch();
@@ -56,6 +58,7 @@ class Phases {
   }
 
   std::vector<Phase> phases_;
+  int longest_in_phase1_;
 };
 
 /// The sentences of a rank's batch in phase 1.
@@ -64,8 +67,8 @@ int phase1_batch_size(const Options& options);
 /// The limits of phase 1's batches.
 BatchLimits phase1_limits(const Options& options, const Dataset& dataset);
 
-/// For people: what phase 1 is; empty without one. Throws `invalid_argument` if too few pairs are short
-/// enough for it.
-std::string describe_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset);
+/// Throws `invalid_argument` if there is a phase 1 and fewer pairs are short enough for it than there are
+/// ranks.
+void check_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset);
 
 }  // namespace nmt

@@ -276,9 +276,9 @@ class Trainer {
                threads_per_rank(context_, options_) == 1 ? "" : "s", backend_.name(),
                static_cast<double>(model_.workspace_bytes()) / 1e6);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
-               train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),
+               train_.size(), train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
                static_cast<std::int64_t>(options_.batch_size) * context_.size());
-    out_ << describe_phase1(context_, options_, train_);
+    out_ << step_.phases().description();
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();
   }
@@ -455,7 +455,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
       for (std::string& line : text->target) line = vocabularies.target.join(line);
     }
     check_enough_for_ranks(context, options, *train_set);
-    describe_phase1(context, options, *train_set);  // refuses one without enough pairs
+    check_phase1(context, options, *train_set);
     texts.train = {};
   });
   check_same_data(context, *train_set);

@@ -68,8 +68,7 @@ class TrainingStep {
   [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
   /// Which batches are left; the same on all ranks.
   [[nodiscard]] std::string sampler_state() const { return phases_.state(done_); }
-  /// Of the last phase.
-  [[nodiscard]] std::size_t steps_per_epoch() const noexcept { return phases_.steps_per_epoch(); }
+  [[nodiscard]] const Phases& phases() const noexcept { return phases_; }
 
  private:
   void report_ready(std::size_t index);

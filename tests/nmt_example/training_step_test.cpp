@@ -67,7 +67,7 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
           ranks,
           [&](ddl::Context& context) {
             RankRun run(context, o);
-            const std::size_t epoch = run.step.steps_per_epoch();
+            const std::size_t epoch = run.step.phases().steps_per_epoch();
             for (std::size_t i = 0; i < 2 * epoch; ++i) run.step.run();
             // First uses still allocate memory, so the smallest count of several stretches is taken.
             long fewest = std::numeric_limits<long>::max();
