@@ -248,8 +248,8 @@ class GradientReducer {
   [[nodiscard]] std::span<const std::uint32_t> touched_rows(std::size_t index) const;
 
   /// Sharded update: the elements whose means this rank has after `wait`, and which it must update. Each
-  /// element belongs to a rank; fewer than n elements of each gradient with rows belong to all ranks, which
-  /// update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded
+  /// element belongs to a rank, except that the last ones of each gradient with rows, fewer than n, belong to
+  /// all ranks, which update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded
   /// update.
   [[nodiscard]] std::span<const GradientPiece> shards() const;
   /// Sharded update: gives every rank the other ranks' updated elements of `parameters`, which must match the

@@ -9,6 +9,14 @@
 
 namespace nmt {
 
+std::vector<std::size_t> Dataset::samples_up_to(std::size_t length) const {
+  std::vector<std::size_t> samples;
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (std::max(source(i).size(), target(i).size()) <= length) samples.push_back(i);
+  }
+  return samples;
+}
+
 std::uint32_t Dataset::bucket_of(std::size_t sample, std::size_t num_buckets) const {
   if (num_buckets == 0) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument, "num_buckets is 0; expected at least 1");

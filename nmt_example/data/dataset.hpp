@@ -30,6 +30,9 @@ class Dataset {
   [[nodiscard]] std::size_t longest_source() const noexcept { return longest_source_; }
   [[nodiscard]] std::size_t longest_target() const noexcept { return longest_target_; }
 
+  /// The samples of which no side is longer.
+  [[nodiscard]] std::vector<std::size_t> samples_up_to(std::size_t length) const;
+
   /// The length bucket: min(num_buckets-1, max(source length / w, target length / w)),
   /// w = ceil(max(source_max_len, target_max_len) / num_buckets), or 10 without maximum lengths.
   /// (tensorflow/nmt takes w from source_max_len alone, counts <s>, and has one bucket more.)

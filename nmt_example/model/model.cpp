@@ -13,7 +13,6 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
              std::shared_ptr<void> gradients, std::optional<ddl::DataType> activations)
     : backend_(backend),
       shape_(shape),
-      limits_(limits),
       network_(layout_, shape),
       parameters_(
           backend, layout_,
@@ -22,10 +21,16 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
               : backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(backend.type()))),
       activations_(activations.value_or(backend.type())),
       arena_(activations_, backend.type()) {
-  plan(limits.sentences, limits.source_steps, limits.target_steps, true);
-  workspace_bytes_ = arena_.used();
-  arena_.reserve(backend, workspace_bytes_);
-  host_rows_.reserve(static_cast<std::size_t>(limits.sentences * limits.target_steps));
+  also_allow(limits);
+}
+
+void Model::also_allow(const BatchLimits& limits) {
+  limits_.push_back(limits);
+  workspace_bytes_ =
+      std::max(workspace_bytes_, bytes_of(limits.sentences, limits.source_steps, limits.target_steps, true));
+  arena_.reserve(backend_, workspace_bytes_);
+  const auto words = static_cast<std::size_t>(limits.sentences * limits.target_steps);
+  host_rows_.reserve(std::max(words, host_rows_.capacity()));
   host_targets_.reserve(host_rows_.capacity());
 }
 
@@ -45,13 +50,16 @@ void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t
 }
 
 void Model::check(const BatchView& batch) const {
-  if (batch.sentences > limits_.sentences || batch.source_steps > limits_.source_steps ||
-      batch.target_steps > limits_.target_steps) {
+  const bool allowed = std::ranges::any_of(limits_, [&](const BatchLimits& limits) {
+    return batch.sentences <= limits.sentences && batch.source_steps <= limits.source_steps &&
+           batch.target_steps <= limits.target_steps;
+  });
+  if (!allowed) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      fmt::format("a batch of {} sentences, {} source and {} target steps exceeds the model's "
                                  "limits of {}, {} and {}",
-                                 batch.sentences, batch.source_steps, batch.target_steps, limits_.sentences,
-                                 limits_.source_steps, limits_.target_steps));
+                                 batch.sentences, batch.source_steps, batch.target_steps, limits().sentences,
+                                 limits().source_steps, limits().target_steps));
   }
 }
 
@@ -60,21 +68,21 @@ BatchLoss Model::forward_backward(const BatchView& batch, const DropoutSettings&
   return run(batch, dropout, label_smoothing, &ready, use);
 }
 
-std::size_t Model::bytes_to_evaluate(std::int64_t sentences, std::int64_t source_steps,
-                                     std::int64_t target_steps) {
+std::size_t Model::bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
+                            bool training) {
   Arena counter(activations_, backend_.type());
   std::swap(arena_, counter);
-  plan(sentences, source_steps, target_steps, false);
+  plan(sentences, source_steps, target_steps, training);
   std::swap(arena_, counter);
   return counter.used();
 }
 
 bool Model::fits(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps) {
-  return bytes_to_evaluate(sentences, source_steps, target_steps) <= workspace_bytes_;
+  return bytes_of(sentences, source_steps, target_steps, false) <= workspace_bytes_;
 }
 
 BatchLoss Model::evaluate(const BatchView& batch) {
-  const std::size_t bytes = bytes_to_evaluate(batch.sentences, batch.source_steps, batch.target_steps);
+  const std::size_t bytes = bytes_of(batch.sentences, batch.source_steps, batch.target_steps, false);
   if (bytes > std::max(workspace_bytes_, largest_workspace)) {
     throw ddl::Error(
         ddl::ErrorCode::unsupported,

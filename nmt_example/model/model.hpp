@@ -62,7 +62,10 @@ class Model {
 
   [[nodiscard]] ParameterSet& parameters() noexcept { return parameters_; }
   [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }
-  [[nodiscard]] const BatchLimits& limits() const noexcept { return limits_; }
+  /// Those of the constructor.
+  [[nodiscard]] const BatchLimits& limits() const noexcept { return limits_.front(); }
+  /// Trains on batches within these limits, too.
+  void also_allow(const BatchLimits& limits);
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
 
   /// Sets the gradients to those of the batch's summed loss, or adds these. Calls `ready` once for each
@@ -84,12 +87,13 @@ class Model {
   BatchLoss run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, GradientUse use);
   void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
-  std::size_t bytes_to_evaluate(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps);
+  std::size_t bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
+                       bool training);
   void check(const BatchView& batch) const;
 
   Backend& backend_;
   ModelShape shape_;
-  BatchLimits limits_;
+  std::vector<BatchLimits> limits_;  // a batch is within one of them
   ParameterLayout layout_;
   Network network_;
   ParameterSet parameters_;

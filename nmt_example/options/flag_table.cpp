@@ -211,7 +211,7 @@ std::vector<Flag> make_table() {
        "no such phase",
        at_least(0)},
       {"phase1_max_len", training, &O::phase1_max_len,
-       "Phase 1 takes the pairs of which no side is longer than this", between(0, 1 << 20)},
+       "Phase 1 takes the pairs of which no side has more tokens than this", between(0, 1 << 20)},
       {"phase1_batch_size", training, &O::phase1_batch_size,
        "Sentences per rank and step in phase 1; 0: batch_size", between(0, 1 << 20)},
       rare({"momentum", training, &O::momentum, "optimizer=momentum: decay of the sum of gradients",
@@ -232,9 +232,10 @@ std::vector<Flag> make_table() {
       rare({"adam_beta2", training, &O::adam_beta2, "adam, adamw, lamb, novograd: decay of the mean square",
             fraction_below_one()}),
       rare({"adam_epsilon", training, &O::adam_epsilon,
-            "adam, adamw, lamb, novograd: added to the root of the bias-corrected mean square, as in the "
-            "paper (tensorflow/nmt adds "
-            "it to the uncorrected root, which is smaller in the first steps)",
+            "adam, adamw, lamb: added to the root of the bias-corrected mean square, as in the papers "
+            "(tensorflow/nmt adds it to the uncorrected root, which is smaller in the first steps); "
+            "novograd: to "
+            "the mean norm",
             above(0)}),
       rare({"loss_per", training, choice<&O::loss_per>(),
             "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm"}),
@@ -260,7 +261,8 @@ std::vector<Flag> make_table() {
        "How the learning rate grows with the number of ranks"},
       {"lr_schedule_unit", distribution, choice<&O::lr_schedule_unit>(),
        "What warm-up and decay count. updates: this job's updates. samples: the updates in which one worker "
-       "would see as many sentences; warmup_steps then counts those (N ranks need an N-th as many), "
+       "would see as many sentences; warmup_steps and the steps of decays then count those (N ranks need an "
+       "N-th as many), "
        "num_train_steps still counts this job's, and the decay ends with them"},
       {"sharded_update", distribution, &O::sharded_update,
        "Each rank updates a part of the parameters, with the optimiser's state of that part alone"},

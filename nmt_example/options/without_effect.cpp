@@ -21,7 +21,7 @@ const std::vector<Rule>& rules() {
        [](const Options& o) {
          return o.optimizer == OptimizerKind::sgd || o.optimizer == OptimizerKind::momentum;
        },
-       "the optimiser is not adam, adamw, lamb or novograd"},
+       "the optimiser is sgd or momentum"},
       {{"momentum", "nesterov"},
        [](const Options& o) { return o.optimizer != OptimizerKind::momentum; },
        "the optimiser is not momentum"},

@@ -26,19 +26,14 @@ double halved(std::int64_t step, std::int64_t start, std::int64_t steps, std::in
   return std::pow(0.5, static_cast<double>((step - start) / interval));
 }
 
-/// The share of the steps from `start` to `steps` that is left, from 1 to 0.
-double left(std::int64_t step, std::int64_t start, std::int64_t steps) {
-  if (step >= steps) return 0.0;
-  if (step < start) return 1.0;
-  return 1.0 - static_cast<double>(step - start) / static_cast<double>(steps - start);
+/// The share of the steps from `start` to `steps` that is done, from 0 to 1.
+double share_done(std::int64_t step, std::int64_t start, std::int64_t steps) {
+  if (step < start) return 0.0;
+  if (step >= steps) return 1.0;
+  return static_cast<double>(step - start) / static_cast<double>(steps - start);
 }
 
-double cosine(std::int64_t step, std::int64_t start, std::int64_t steps) {
-  if (step < start) return 1.0;
-  if (step >= steps) return 0.0;
-  const double done = static_cast<double>(step - start) / static_cast<double>(steps - start);
-  return 0.5 * (1.0 + std::cos(std::numbers::pi * done));
-}
+double cosine(double done) { return 0.5 * (1.0 + std::cos(std::numbers::pi * done)); }
 
 double exponential(const Options& options, std::int64_t step) {
   if (step < options.start_decay_step) return 1.0;
@@ -79,12 +74,13 @@ double decayed_rate(const Options& options, std::int64_t step) {
     case DecayScheme::luong234:
       return rate * halved(step, steps * 2 / 3, steps, 4);
     case DecayScheme::cosine:
-      return down_to_end(cosine(step, options.warmup_steps, steps));
+      return down_to_end(cosine(share_done(step, options.warmup_steps, steps)));
     case DecayScheme::exp:
       return rate * exponential(options, step);
-    case DecayScheme::poly:
-      return down_to_end(std::pow(left(step, std::max(options.start_decay_step, options.warmup_steps), steps),
-                                  options.decay_power));
+    case DecayScheme::poly: {
+      const std::int64_t start = std::max(options.start_decay_step, options.warmup_steps);
+      return down_to_end(std::pow(1.0 - share_done(step, start, steps), options.decay_power));
+    }
     case DecayScheme::inverse_sqrt:
       return rate * inverse_root(step, options.warmup_steps);
     case DecayScheme::piecewise:

@@ -70,9 +70,10 @@ void StepLog::fail(const char* operation) const {
 
 void StepLog::write(const StepReport& r) {
   const std::string line = fmt::format(
-      "{{\"step\": {}, \"loss\": {}, \"ppl\": {}, \"lr\": {}, \"grad_norm\": {}, \"words\": {:.0f}, "
+      "{{\"step\": {}, {}\"loss\": {}, \"ppl\": {}, \"lr\": {}, \"grad_norm\": {}, \"words\": {:.0f}, "
       "\"step_ms\": {}, \"words_per_s\": {}}}\n",
-      r.step, json_number(r.loss_sum / r.target_tokens), json_number(perplexity(r.loss_sum, r.target_tokens)),
+      r.step, r.phase > 0 ? fmt::format("\"phase\": {}, ", r.phase) : "",
+      json_number(r.loss_sum / r.target_tokens), json_number(perplexity(r.loss_sum, r.target_tokens)),
       json_number(r.learning_rate), json_number(r.gradient_norm), r.words, json_number(r.seconds * 1e3, 6),
       json_number(r.words / r.seconds, 6));
   if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) fail("write");
@@ -120,8 +121,9 @@ void Progress::print_line(const StepReport& last) {
   const Window& w = since_line_;
   const double left = static_cast<double>(settings_.end_step - last.step);
   std::string text =
-      fmt::format("  step {} lr {:g} step-time {:.2f}s wps {:.2f}K ppl {:.2f} gN {:.2f}", last.step,
-                  last.learning_rate, w.seconds / static_cast<double>(w.steps), w.words / w.seconds / 1e3,
+      fmt::format("  step {}{} lr {:g} step-time {:.2f}s wps {:.2f}K ppl {:.2f} gN {:.2f}", last.step,
+                  last.phase > 0 ? fmt::format(" phase {}", last.phase) : "", last.learning_rate,
+                  w.seconds / static_cast<double>(w.steps), w.words / w.seconds / 1e3,
                   perplexity(w.loss_sum, w.target_tokens), last.gradient_norm);
   for (const auto& [metric, value] : scores_) {
     text += fmt::format("{} {} {:.2f}", metric == scores_.front().first ? "" : ",", metric, value);

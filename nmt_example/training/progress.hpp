@@ -21,6 +21,7 @@ struct StepReport {
   double words = 0;          ///< Source and target tokens.
   double gradient_norm = 0;  ///< Before clipping.
   double seconds = 0;        ///< Wall time of the step.
+  int phase = 0;             ///< 1 or 2 in a training of two phases, else 0.
 };
 
 struct ProgressSettings {
@@ -30,8 +31,8 @@ struct ProgressSettings {
   std::string log_jsonl = {};  ///< Empty: no log.
 };
 
-/// One JSON object a line and step: step, loss (mean cross-entropy per target token, 9 digits), ppl, lr,
-/// grad_norm, words, step_ms, words_per_s; a value that is not finite is null.
+/// One JSON object a line and step: step, phase (of a training of two), loss (mean cross-entropy per target
+/// token, 9 digits), ppl, lr, grad_norm, words, step_ms, words_per_s; a value that is not finite is null.
 ///
 /// A new run (start_step 0) overwrites the file. A resumed one continues it: lines of steps after
 /// `start_step` and a torn last line are removed first. Throws `ddl::Error`: `io` if the file cannot be

@@ -20,6 +20,7 @@
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/optimizer.hpp"
+#include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/progress.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/scorer.hpp"
@@ -82,7 +83,9 @@ class Trainer {
         step_(context, options, train_, backend, model_, optimizer_),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
         checkpoint_(checkpoint),
-        profile_(profile) {}
+        profile_(profile) {
+    if (options.phase1_steps > 0) model_.also_allow(phase1_limits(options, train_));
+  }
 
   void run(const SavedRun* saved) {
     start(saved);
@@ -230,10 +233,11 @@ class Trainer {
         if (error.code() != ddl::ErrorCode::mismatch) throw;
         throw ddl::Error(
             error.code(),
-            fmt::format("checkpoint {} is of a run over other sentences, or in another order: {}. Give the "
-                        "text, --random_seed, --num_buckets, --src_max_len and --tgt_max_len of that run, or "
-                        "another --out_dir to start anew.",
-                        checkpoint, error.what()));
+            fmt::format(
+                "checkpoint {} is of a run over other sentences, or in another order: {}. Give the "
+                "text, --random_seed, --num_buckets, --src_max_len, --tgt_max_len, --phase1_steps and "
+                "--phase1_max_len of that run, or another --out_dir to start anew.",
+                checkpoint, error.what()));
       }
     });
   }
@@ -263,8 +267,9 @@ class Trainer {
                    : "",
                static_cast<double>(model_.workspace_bytes()) / 1e6);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
-               train_.size(), train_.dropped(), train_.truncated(), step_.steps_per_epoch(),
+               train_.size(), train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
                static_cast<std::int64_t>(options_.batch_size) * context_.size());
+    out_ << step_.phases().description();
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();
   }
@@ -404,6 +409,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
       for (std::string& line : text->target) line = vocabularies.target.join(line);
     }
     check_enough_for_ranks(context, options, *train_set);
+    check_phase1(context, options, *train_set);
     texts.train = {};
   });
   check_same_data(context, *train_set);

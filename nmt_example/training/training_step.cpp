@@ -18,14 +18,6 @@ namespace {
 /// divergence.
 constexpr int most_left_out = 50;
 
-ddl::ShardedSamplerOptions sampler_options(const Options& options, const Dataset& dataset) {
-  return {.seed = options.random_seed,
-          .batch_size = static_cast<std::size_t>(options.batch_size),
-          .shuffle = true,
-          .buckets = dataset.buckets(static_cast<std::size_t>(options.num_buckets)),
-          .lengths = dataset.lengths()};
-}
-
 ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& options) {
   Options schedule;
   context.on_all_ranks("learning rate", [&] { schedule = single_worker_schedule(options, context.size()); });
@@ -52,7 +44,7 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       backend_(backend),
       model_(model),
       optimizer_(optimizer),
-      sampler_(context, dataset.size(), sampler_options(options, dataset)),
+      phases_(context, options, dataset),
       gradients_(context, options, backend, model),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
@@ -68,13 +60,13 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
     optimizer.take(gradients_.shards(),
                    [&context](std::span<double> sums) { context.communicator().all_reduce(sums); });
   }
-  const auto sentences = static_cast<std::size_t>(options.batch_size);
+  const auto sentences = static_cast<std::size_t>(std::max(options.batch_size, options.phase1_batch_size));
   batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
   share_.samples.reserve(sentences);
 }
 
 void TrainingStep::seek(std::uint64_t done, std::string_view sampler_state) {
-  sampler_.restore(sampler_state);
+  phases_.restore(done, sampler_state);
   done_ = done;
 }
 
@@ -165,7 +157,8 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
   using Clock = std::chrono::steady_clock;
   const Clock::time_point begin = Clock::now();
   const auto scope = context_.timeline().scope("step");
-  sampler_.next(share_);
+  const int phase = phases_.number(done_);
+  phases_.next(done_, share_);
   const double loss_scale = loss_scale_.value();
   model_.scale_loss(loss_scale);
   const BatchLoss loss = forward_backward();
@@ -212,7 +205,8 @@ TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVote
                    .target_tokens = tokens,
                    .words = sums[1],
                    .gradient_norm = norm,
-                   .seconds = std::chrono::duration<double>(Clock::now() - begin).count()};
+                   .seconds = std::chrono::duration<double>(Clock::now() - begin).count(),
+                   .phase = phase};
   return result;
 }
 

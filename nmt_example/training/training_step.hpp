@@ -19,6 +19,7 @@
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/loss_scale.hpp"
 #include "nmt_example/training/optimizer.hpp"
+#include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/progress.hpp"
 
 namespace nmt {
@@ -71,8 +72,8 @@ class TrainingStep {
   /// Updates done.
   [[nodiscard]] std::uint64_t done() const noexcept { return done_; }
   /// Which batches are left; the same on all ranks.
-  [[nodiscard]] std::string sampler_state() const { return sampler_.state(); }
-  [[nodiscard]] std::size_t steps_per_epoch() const noexcept { return sampler_.steps_per_epoch(); }
+  [[nodiscard]] std::string sampler_state() const { return phases_.state(done_); }
+  [[nodiscard]] const Phases& phases() const noexcept { return phases_; }
 
  private:
   void report_ready(std::size_t index);
@@ -87,7 +88,7 @@ class TrainingStep {
   Backend& backend_;
   Model& model_;
   Optimizer& optimizer_;
-  ddl::ShardedSampler sampler_;
+  Phases phases_;
   GradientSync gradients_;
   ddl::LearningRateScaling scaling_;
   ReadyFunction ready_;

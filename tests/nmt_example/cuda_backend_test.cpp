@@ -122,7 +122,8 @@ TEST_F(Cuda, EmbeddingGradientsHaveTheBitsOfTheCpus) {
 }
 
 TEST_F(Cuda, TrainingGivesTheCpusLosses) {
-  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd})
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::novograd})
     for (const AttentionKind attention : {AttentionKind::scaled_luong, AttentionKind::none}) {
       SCOPED_TRACE(testing::Message() << name_of(optimizer) << ", attention '" << name_of(attention) << "'");
       Options options = small_training_options();

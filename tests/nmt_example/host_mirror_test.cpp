@@ -119,7 +119,8 @@ TrainingRun train_on(std::unique_ptr<Backend> (*make)(), OptimizerKind optimizer
 }
 
 TEST(HostMirror, TrainingGivesTheSameBitsAsWhereTheHostHasTheMemory) {
-  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::novograd}) {
     const TrainingRun expected = train_on([] { return make_cpu_backend(1); }, optimizer);
     const TrainingRun found = train_on(make_hidden_memory_backend, optimizer);
     ASSERT_EQ(found.losses.size(), 6u);

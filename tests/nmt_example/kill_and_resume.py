@@ -35,6 +35,8 @@ VARIANTS = {
     "sharded update and checkpoints": (["--sharded_update", "--sharded_checkpoints"], 1),
     "bf16 between two hosts": (["--gradient_wire=bf16"], 2),
     "micro-batches, dense embeddings": (["--micro_batch_size=5", "--sparse_embeddings=false"], 1),
+    "two phases, sharded NovoGrad": (["--phase1_steps=30", "--phase1_max_len=40", "--optimizer=novograd",
+                                      "--sharded_update"], 1),
 }
 MOST_ATTEMPTS = 20  # to kill a run before it has ended
 

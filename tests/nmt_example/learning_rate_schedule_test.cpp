@@ -2,9 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <fstream>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
+#include "nmt_example/options/flag_table.hpp"
 #include "support/thrown_error.hpp"
 
 namespace {
@@ -84,6 +87,23 @@ TEST(LearningRateSchedule, CosineGoesFromWarmupToZero) {
   EXPECT_NEAR(learning_rate_at(o, 600), 1.0, 1e-12);
   EXPECT_EQ(learning_rate_at(o, 1100), 0.0);
   EXPECT_EQ(learning_rate_at(o, 5000), 0.0);
+}
+
+// Schedules would not be what their names mean elsewhere.
+TEST(LearningRateSchedule, GivesTheRatesOfOtherImplementations) {
+  std::ifstream file(DDL_GOLDEN_DIR "/optimizers.json");
+  const auto golden = nlohmann::json::parse(file);
+  for (const auto& wanted : golden["schedules"]) {
+    SCOPED_TRACE(wanted["flags"].dump());
+    Options options;
+    for (const auto& [name, value] : wanted["flags"].items())
+      nmt::assign(*nmt::find_flag(name), value.get<std::string>(), options);
+    for (std::size_t i = 0; i < wanted["steps"].size(); ++i) {
+      const double rate = wanted["rates"][i];
+      EXPECT_NEAR(learning_rate_at(options, wanted["steps"][i]), rate, 1e-12 * rate)
+          << "step " << wanted["steps"][i];
+    }
+  }
 }
 
 // Training with a schedule counted in samples would end in the middle of the decay, or long after it.

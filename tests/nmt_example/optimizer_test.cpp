@@ -1,12 +1,19 @@
-// The optimisers' arithmetic on every backend. Otherwise training would follow another rule than the command
-// line names, or clip by a wrong norm.
+// The optimisers' arithmetic on every backend, compared with other implementations' stored results
+// (optimizer_goldens.py). Otherwise training would follow another rule than the command line names.
 
+#include "nmt_example/training/optimizer.hpp"
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "ddl/context.hpp"
 #include "nmt_example/backend_test_support.hpp"
+#include "nmt_example/options/flag_table.hpp"
 
 namespace nmt::test {
 namespace {
 
-class Optimizer : public testing::TestWithParam<BackendCase> {
+class Update : public testing::TestWithParam<BackendCase> {
  protected:
   double roundoff() const { return backend_->type() == ddl::DataType::f64 ? 0x1p-53 : fp32_roundoff; }
 
@@ -15,13 +22,128 @@ class Optimizer : public testing::TestWithParam<BackendCase> {
   Random random_{23};
 };
 
-TEST_P(Optimizer, SgdStepsAgainstTheScaledGradient) {
-  for (const std::int64_t cols : {1, 3, 17, 64, 129, 5000}) {
-    const Values p = random_.values(3, cols);
-    const Values g = random_.values(3, cols, -10, 10);
+std::vector<float> floats_of(const nlohmann::json& values) { return values.get<std::vector<float>>(); }
+
+nlohmann::json golden_results() {
+  std::ifstream file(DDL_GOLDEN_DIR "/optimizers.json");
+  return nlohmann::json::parse(file);
+}
+
+/// The stored problem with one of its optimisers on a backend, and with some ranks, one of these.
+class StoredProblem {
+ public:
+  StoredProblem(Backend& backend, const nlohmann::json& golden, const nlohmann::json& wanted, bool sharded)
+      : backend_(backend),
+        golden_(golden),
+        wanted_(wanted),
+        options_(options_of(wanted, sharded)),
+        parameters(backend, layout_of(golden),
+                   backend.allocate(static_cast<std::size_t>(layout_of(golden).size) * sizeof(double))),
+        optimizer(backend, parameters, options_) {
+    for (std::size_t i = 0; i < parameters.count(); ++i)
+      backend.upload(parameters.value(i), floats_of(golden["parameters"][i]["start"]));
+  }
+
+  void run() {
+    const std::vector<double> rates = golden_["rates"];
+    for (std::size_t step = 0; step < rates.size(); ++step) {
+      for (std::size_t i = 0; i < parameters.count(); ++i)
+        backend_.upload(parameters.gradient(i), floats_of(golden_["parameters"][i]["gradients"][step]));
+      optimizer.update(static_cast<std::int64_t>(step) + 1, golden_["gradient_scale"], rates[step]);
+    }
+  }
+
+  /// Compares `count` elements of a parameter from `first` on.
+  void expect_result(std::size_t i, std::size_t first, std::size_t count) {
+    const std::string& name = parameters.layout().parameters[i].name;
+    const std::vector<double> all = wanted_["result"][name];
+    Values expected(1, static_cast<std::int64_t>(count));
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(first), count, expected.data.begin());
+    Values found = expected;
+    const Tensor value = parameters.value(i);
+    backend_.download(value.reshaped(1, value.size())
+                          .col_range(static_cast<std::int64_t>(first), static_cast<std::int64_t>(count)),
+                      std::span<double>(found.data));
+    // NovoGrad's moving means of norms are fp32 on every backend, as checkpoints are.
+    const bool is_double =
+        backend_.type() == ddl::DataType::f64 && options_.optimizer != OptimizerKind::novograd;
+    const double error = 100 * (is_double ? 0x1p-53 : fp32_roundoff) * (1 + expected.largest());
+    EXPECT_TRUE(close(found, expected, error)) << name;
+  }
+
+ private:
+  static ParameterLayout layout_of(const nlohmann::json& golden) {
+    ParameterLayout layout;
+    for (const auto& parameter : golden["parameters"])
+      layout.declare(parameter["name"], parameter["rows"], parameter["cols"]);
+    return layout;
+  }
+  static Options options_of(const nlohmann::json& wanted, bool sharded) {
+    Options options;
+    for (const auto& [name, value] : wanted["flags"].items())
+      assign(*find_flag(name), value.get<std::string>(), options);
+    options.sharded_update = sharded;
+    return options;
+  }
+
+  Backend& backend_;
+  const nlohmann::json& golden_;
+  const nlohmann::json& wanted_;
+  Options options_;
+
+ public:
+  ParameterSet parameters;
+  Optimizer optimizer;
+};
+
+TEST_P(Update, OptimizersGiveTheResultsOfOtherImplementations) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    SCOPED_TRACE(wanted["flags"].dump());
+    StoredProblem problem(*backend_, golden, wanted, false);
+    problem.run();
+    const ParameterLayout& layout = problem.parameters.layout();
+    for (std::size_t i = 0; i < layout.parameters.size(); ++i)
+      problem.expect_result(i, 0, static_cast<std::size_t>(layout.parameters[i].size()));
+    EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.size), 0))
+        << "gradients must be zero afterwards";
+  }
+}
+
+// Norms would be of a rank's part, or count what belongs to all ranks several times.
+TEST(ShardedUpdate, GivesTheSameResults) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    ddl::run_in_process(3, [&](ddl::Context& context) {
+      SCOPED_TRACE(wanted["flags"].dump());
+      const auto backend = make_reference_backend();
+      StoredProblem problem(*backend, golden, wanted, true);
+      const auto rank = static_cast<std::size_t>(context.rank());
+      std::vector<ddl::GradientPiece> pieces;
+      for (std::size_t i = 0; i < problem.parameters.count(); ++i) {
+        const auto size = static_cast<std::size_t>(problem.parameters.layout().parameters[i].size());
+        pieces.push_back({i, rank * (size / 3), size / 3});
+        if (size % 3 != 0) pieces.push_back({i, size / 3 * 3, size % 3});
+      }
+      problem.optimizer.take(pieces,
+                             [&](std::span<double> sums) { context.communicator().all_reduce(sums); });
+      EXPECT_FALSE(problem.optimizer.is_whole());
+      problem.run();
+      for (const ddl::GradientPiece& piece : pieces)
+        problem.expect_result(piece.gradient, piece.first, piece.count);
+    });
+  }
+}
+
+// The scale would be applied twice or never, or a step would read memory beyond an odd size.
+TEST_P(Update, SgdStepsAgainstTheScaledGradient) {
+  for (const std::int64_t cols : {1, 3, 17, 64, 129, 5000, 100'003}) {
+    const Values p = random_.values(1, cols);
+    const Values g = random_.values(1, cols, -10, 10);
     const Tensor parameters = memory_.tensor(p);
     const Tensor gradients = memory_.tensor(g);
-    memory_->sgd(parameters, gradients, 0.125, 0.3);
+    memory_->update(UpdateRule::sgd, {parameters, gradients, {}, {}},
+                    {.learning_rate = 0.3, .gradient_scale = 0.125});
     Values expected = p, bound = p;
     for (std::size_t i = 0; i < p.data.size(); ++i) {
       const double change = 0.3 * 0.125 * g.data[i];
@@ -33,74 +155,61 @@ TEST_P(Optimizer, SgdStepsAgainstTheScaledGradient) {
   }
 }
 
-TEST_P(Optimizer, AdamFollowsKingmaAndBa) {
-  for (const std::int64_t cols : {1, 3, 17, 64, 129, 5000}) {
-    SCOPED_TRACE(cols);
-    AdamSettings settings{};
-    settings.learning_rate = 0.01;
-    settings.beta1 = 0.9;
-    settings.beta2 = 0.999;
-    settings.epsilon = 1e-8;
-    const Values start = random_.values(2, cols);
-    const Tensor parameters = memory_.tensor(start);
-    const Tensor m = memory_.tensor(Values(2, cols));
-    const Tensor v = memory_.tensor(Values(2, cols));
-    Values p = start, mean(2, cols), variance(2, cols);
-    constexpr int steps = 6;
-    for (settings.step = 1; settings.step <= steps; ++settings.step) {
-      Values g = random_.values(2, cols, -3, 3);
-      g(0, 0) = 0;  // A parameter without gradient must not become 0/0.
-      const double gradient_scale = 0.5;
-      memory_->adam(parameters, memory_.tensor(g), m, v, gradient_scale, settings);
-      for (std::size_t i = 0; i < p.data.size(); ++i) {
-        const double gradient = gradient_scale * g.data[i];
-        mean.data[i] = 0.9 * mean.data[i] + 0.1 * gradient;
-        variance.data[i] = 0.999 * variance.data[i] + 0.001 * gradient * gradient;
-        const auto t = static_cast<double>(settings.step);
-        const double corrected_mean = mean.data[i] / (1 - std::pow(0.9, t));
-        const double corrected_variance = variance.data[i] / (1 - std::pow(0.999, t));
-        p.data[i] -= 0.01 * corrected_mean / (std::sqrt(corrected_variance) + 1e-8);
-      }
-    }
-    // 1 - beta2 is 0.001 with the error of a number near 1.
-    const double from_beta2 = roundoff() / 0.001;
-    EXPECT_TRUE(close(memory_.read(m), mean, steps * 16 * roundoff()));
-    EXPECT_TRUE(close(memory_.read(v), variance, variance.times(steps * 16 * roundoff() + from_beta2)));
-    // Each step moves a parameter by at most about the learning rate.
-    EXPECT_TRUE(
-        close(memory_.read(parameters), p, steps * (4 * roundoff() + 0.01 * (64 * roundoff() + from_beta2))));
-    EXPECT_EQ(memory_.read(parameters)(0, 0), start(0, 0));
-  }
-}
-
-TEST_P(Optimizer, SumOfSquaresIsAccumulatedInFp64) {
-  const Tensor sum = memory_.sums(1);
-  for (const std::int64_t cols : {1, 3, 17, 64, 129, 100'003}) {
-    const Values x = random_.values(1, cols, -100, 100);
-    memory_->sum_of_squares(memory_.tensor(x), sum);
-    const double expected = dot(x, x);
-    EXPECT_TRUE(close(memory_.read(sum), Values(1, 1, expected), 1e-12 * expected)) << cols;
+TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
+  const Tensor sums = memory_.sums(2);
+  const auto norms = [&](const Values& values, const Values& gradients) {
+    memory_->update(UpdateRule::norms, {memory_.tensor(values), memory_.tensor(gradients), {}, {}, sums}, {});
+    return memory_.read(sums);
+  };
+  for (const std::int64_t cols : {1, 3, 17, 64, 129, 16'385, 100'003}) {
+    const Values x = random_.values(1, cols, -100, 100), y = random_.values(1, cols, -1, 1);
+    const Values found = norms(x, y);
+    EXPECT_NEAR(found(0, 0), dot(x, x), 1e-12 * dot(x, x)) << cols;
+    EXPECT_NEAR(found(0, 1), dot(y, y), 1e-12 * dot(y, y)) << cols;
   }
   // In fp32, 1 is lost when added to 2^26, as each of these would be.
   Values x(1, 4097, 1);
   x(0, 0) = 8192;
-  memory_->sum_of_squares(memory_.tensor(x), sum);
-  EXPECT_EQ(memory_.read(sum)(0, 0), 67108864.0 + 4096.0);
-  memory_->sum_of_squares(memory_.tensor(0, 5), sum);
-  EXPECT_EQ(memory_.read(sum)(0, 0), 0.0) << "the sum is set, not added to";
-}
-
-TEST_P(Optimizer, ANanGradientShowsInTheNorm) {
-  const Tensor sum = memory_.sums(1);
+  EXPECT_EQ(norms(x, x)(0, 1), 67108864.0 + 4096.0);
+  EXPECT_EQ(norms(Values(1, 0), Values(1, 0))(0, 0), 0.0) << "the sum is set, not added to";
   for (const std::int64_t place : {0, 7, 128}) {
-    Values x(1, 129, 1);
-    x(0, place) = std::numeric_limits<double>::quiet_NaN();
-    memory_->sum_of_squares(memory_.tensor(x), sum);
-    EXPECT_TRUE(std::isnan(memory_.read(sum)(0, 0))) << place;
+    Values y(1, 129, 1);
+    y(0, place) = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(norms(Values(1, 129), y)(0, 1))) << place;
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, Optimizer, testing::ValuesIn(backends_under_test()),
+// A rank's parameters would depend on its number of threads, and ranks would drift apart.
+TEST(CpuUpdate, BitsDoNotDependOnThreads) {
+  const auto run = [](UpdateRule rule, int threads) {
+    const auto backend = make_cpu_backend(threads);
+    Memory memory(*backend, Layout::contiguous);
+    Random random(3);
+    const auto tensor = [&](double least) { return memory.tensor(random.values(1, 200'003, least, 1)); };
+    const UpdateTensors tensors{tensor(-1), tensor(-1), tensor(-1), tensor(0), memory.sums(2)};
+    backend->update(rule, tensors,
+                    {.learning_rate = 0.1,
+                     .gradient_scale = 0.3,
+                     .weight_decay = 0.01,
+                     .beta1 = 0.9,
+                     .beta2 = 0.99,
+                     .epsilon = 1e-6});
+    std::vector<double> bits;
+    for (const Tensor& x : {tensors.values, tensors.m, tensors.v, tensors.sums}) {
+      const Values values = memory.read(x);
+      bits.insert(bits.end(), values.data.begin(), values.data.end());
+    }
+    return bits;
+  };
+  for (const UpdateRule rule :
+       {UpdateRule::norms, UpdateRule::sgd, UpdateRule::momentum, UpdateRule::nesterov, UpdateRule::adam,
+        UpdateRule::lamb_moments, UpdateRule::lamb_step}) {
+    const std::vector<double> expected = run(rule, 1);
+    for (const int threads : {2, 3, 5}) EXPECT_TRUE(run(rule, threads) == expected) << threads << " threads";
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, Update, testing::ValuesIn(backends_under_test()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <initializer_list>
@@ -126,13 +127,37 @@ TEST(Options, ValuesOfTheWrongForm) {
 }
 
 TEST(Options, ValuesOutOfRange) {
-  for (const char* argument :
-       {"--batch_size=0",        "--batch_size=-1",     "--num_units=0",        "--num_layers=0",
-        "--dropout=1",           "--dropout=-0.1",      "--beam_width=-1",      "--vocab_size=3",
-        "--num_train_steps=-1",  "--steps_per_stats=0", "--warmup_steps=-1",    "--max_gradient_norm=0",
-        "--adam_beta1=1",        "--init_weight=0",     "--threads=-1",         "--num_buckets=0",
-        "--builtin_corpus=-1",   "--label_smoothing=1", "--infer_batch_size=0", "--max_train_seconds=-1",
-        "--drift_check_steps=-1"}) {
+  for (const char* argument : {"--batch_size=0",
+                               "--batch_size=-1",
+                               "--num_units=0",
+                               "--num_layers=0",
+                               "--dropout=1",
+                               "--dropout=-0.1",
+                               "--beam_width=-1",
+                               "--vocab_size=3",
+                               "--num_train_steps=-1",
+                               "--steps_per_stats=0",
+                               "--warmup_steps=-1",
+                               "--max_gradient_norm=0",
+                               "--adam_beta1=1",
+                               "--init_weight=0",
+                               "--threads=-1",
+                               "--num_buckets=0",
+                               "--builtin_corpus=-1",
+                               "--label_smoothing=1",
+                               "--infer_batch_size=0",
+                               "--max_train_seconds=-1",
+                               "--drift_check_steps=-1",
+                               "--momentum=1",
+                               "--weight_decay=-1",
+                               "--larc_eta=-1",
+                               "--decay_steps=0",
+                               "--decay_factor=0",
+                               "--decay_power=0",
+                               "--end_learning_rate=-1",
+                               "--phase1_steps=-1",
+                               "--phase1_max_len=-1",
+                               "--phase1_batch_size=-1"}) {
     expect_parts(invalid({argument, "--describe"}), {argument, "must be"});
   }
   EXPECT_EQ(described({"--num_train_steps=0"}).num_train_steps, 0);
@@ -146,8 +171,9 @@ TEST(Options, ChoicesAreListed) {
   expect_parts(invalid({"--language_model", "--attention=luong"}), {"--language_model", "--attention=luong"});
   expect_parts(invalid({"--unit_type=rnn"}), {"--unit_type=rnn", "lstm | gru | layer_norm_lstm | nas"});
   expect_parts(invalid({"--attention=dot"}), {"\"\" | luong | scaled_luong | bahdanau | normed_bahdanau"});
-  expect_parts(invalid({"--optimizer=rmsprop"}), {"sgd | adam"});
-  expect_parts(invalid({"--decay_scheme=luong"}), {"luong5 | luong10 | luong234 | cosine"});
+  expect_parts(invalid({"--optimizer=rmsprop"}), {"sgd | momentum | adam | adamw | lamb | novograd"});
+  expect_parts(invalid({"--decay_scheme=luong"}),
+               {"luong5 | luong10 | luong234 | cosine | exp | poly | inverse_sqrt | piecewise | noam"});
   expect_parts(invalid({"--lr_schedule_unit=epochs"}), {"updates | samples"});
   expect_parts(invalid({"--infer_mode=nucleus", "--infer"}), {"greedy | sample | beam_search"});
   expect_parts(invalid({"--on_divergence=hope"}), {"stop | rollback"});
@@ -165,6 +191,27 @@ TEST(Options, CombinationsThatCannotWork) {
                {"--warmup_steps=9"});
   EXPECT_NO_THROW(described(
       {"--decay_scheme=cosine", "--warmup_steps=9", "--num_train_steps=9", "--lr_schedule_unit=samples"}));
+  expect_parts(invalid({"--describe", "--decay_scheme=poly", "--warmup_steps=9", "--num_train_steps=9"}),
+               {"--warmup_steps=9", "poly"});
+  expect_parts(invalid({"--describe", "--optimizer=adam", "--weight_decay=0.1"}), {"--optimizer=adamw"});
+  expect_parts(invalid({"--describe", "--optimizer=lamb", "--larc_eta=0.1"}), {"sgd or momentum"});
+  expect_parts(invalid({"--describe", "--decay_scheme=exp"}), {"--decay_factor"});
+  expect_parts(invalid({"--describe", "--decay_scheme=noam"}), {"--warmup_steps"});
+  expect_parts(invalid({"--describe", "--decay_scheme=poly", "--end_learning_rate=3"}),
+               {"--end_learning_rate=3", "--learning_rate=1"});
+  for (const auto& [boundaries, rates, problem] : {std::array{"", "", "found 0 and 0"},
+                                                   {"5,9", "1", "found 2 and 1"},
+                                                   {"0", "1", "above 0"},
+                                                   {"9,9", "1,2", "ascending"},
+                                                   {"9", "-1", "--decay_rates=-1"}}) {
+    const std::string first = std::string("--decay_boundaries=") + boundaries;
+    const std::string second = std::string("--decay_rates=") + rates;
+    expect_parts(invalid({"--describe", "--decay_scheme=piecewise", first.c_str(), second.c_str()}),
+                 {problem});
+  }
+  expect_parts(invalid({"--describe", "--decay_boundaries=5,"}), {"after the last comma"});
+  expect_parts(invalid({"--describe", "--decay_rates=0.5,x"}), {"--decay_rates=x", "a number"});
+  expect_parts(invalid({"--describe", "--phase1_steps=5"}), {"--phase1_steps=5", "--phase1_max_len"});
   expect_parts(invalid({"--describe", "--infer_mode=beam_search"}), {"--beam_width"});
   expect_parts(invalid({"--describe", "--infer_mode=sample"}), {"--sampling_temperature"});
   expect_parts(invalid({"--describe", "--beam_width=2", "--sampling_temperature=1"}), {"choose one"});
@@ -363,6 +410,21 @@ TEST(Options, ConsequencesOfWhatWasSet) {
   EXPECT_FALSE(described({"--attention=luong", "--num_encoder_layers=4"}).pass_hidden_state);
 }
 
+// An optimiser would run with another one's settings, or with others than asked for.
+TEST(Options, AnOptimizerMeansTheSettingsThatItWasPublishedWith) {
+  const Options lamb = described({"--optimizer=lamb"});
+  EXPECT_EQ(lamb.adam_epsilon, 1e-6);
+  EXPECT_EQ(lamb.weight_decay, 0.01);
+  EXPECT_EQ(described({"--optimizer=lamb", "--weight_decay=0"}).weight_decay, 0);
+  EXPECT_EQ(described({"--optimizer=adamw"}).weight_decay, 0.01);
+  EXPECT_EQ(described({"--optimizer=novograd"}).adam_beta1, 0.95);
+  const Options preset = described({"--preset=quickstart", "--optimizer=novograd"});
+  EXPECT_EQ(preset.adam_beta2, 0.98);
+  EXPECT_EQ(described({"--optimizer=adam"}).adam_beta2, 0.999);
+  EXPECT_EQ(described({"--decay_factor=0.5", "--start_decay_step=7"}).decay_scheme, nmt::DecayScheme::exp);
+  EXPECT_EQ(described({"--decay_factor=0.5", "--decay_scheme="}).decay_scheme, nmt::DecayScheme::none);
+}
+
 Options merged(const Options& saved, std::vector<const char*> arguments,
                std::vector<std::string>* changes = nullptr) {
   arguments.insert(arguments.end(), {"--out_dir=m", "--train_prefix=t"});
@@ -457,7 +519,7 @@ TEST(Options, FlagsWithoutEffectAreNamed) {
     return nmt::flags_without_effect(parsed.options, parsed);
   };
   expect_parts(found({"--adam_beta1=0.5", "--length_penalty_weight=1"}),
-               {"flags without effect: --adam_beta1=0.5 (the optimiser is not adam), "
+               {"flags without effect: --adam_beta1=0.5 (the optimiser is sgd or momentum), "
                 "--length_penalty_weight=1 (infer_mode is not beam_search)"});
   EXPECT_EQ(found({"--adam_beta1=0.5", "--length_penalty_weight=1", "--optimizer=adam", "--beam_width=3"}),
             "");
@@ -483,7 +545,8 @@ TEST(Options, InferenceListNamesLinesFromZero) {
 
 TEST(Options, JsonKeepsEveryOption) {
   Options options = described({"--preset=multi30k", "--random_seed=18446744073709551615", "--out_dir=a \"b\"",
-                               "--learning_rate=0.1", "--adam_epsilon=1e-9", "--output_attention=false"});
+                               "--learning_rate=0.1", "--adam_epsilon=1e-9", "--output_attention=false",
+                               "--decay_boundaries=5,90", "--decay_rates=0.1,1e-3"});
   const Options back = nmt::options_from_json(nmt::to_json(options));
   for (const nmt::Flag& flag : nmt::all_flags()) {
     EXPECT_EQ(nmt::value_text(flag, back), nmt::value_text(flag, options)) << flag.name;

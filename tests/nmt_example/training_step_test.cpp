@@ -70,7 +70,7 @@ TEST(TrainingStep, AllocatesNothingButForBuckets) {
           ranks,
           [&](ddl::Context& context) {
             RankRun run(context, o);
-            const std::size_t epoch = run.step.steps_per_epoch();
+            const std::size_t epoch = run.step.phases().steps_per_epoch();
             for (std::size_t i = 0; i < 2 * epoch; ++i) run.step.run();
             // First uses still allocate memory, so the smallest count of several stretches is taken.
             long fewest = std::numeric_limits<long>::max();
@@ -206,7 +206,8 @@ void expect_near(const std::vector<double>& found, const std::vector<double>& ex
 
 // Options that save memory or bytes would train another model.
 TEST(TrainingStep, HowGradientsTravelDoesNotChangeTheTraining) {
-  for (const OptimizerKind optimizer : {OptimizerKind::adam, OptimizerKind::sgd}) {
+  for (const OptimizerKind optimizer :
+       {OptimizerKind::adam, OptimizerKind::sgd, OptimizerKind::lamb, OptimizerKind::novograd}) {
     for (const bool share_vocab : {false, true}) {
       Options o = test::small_training_options();
       o.optimizer = optimizer;

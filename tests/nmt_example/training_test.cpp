@@ -15,6 +15,7 @@
 #include "ddl/checkpoint.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/saved_run.hpp"
 #include "nmt_example/training/setup.hpp"
 #include "nmt_example/training/trainer.hpp"
@@ -276,6 +277,114 @@ TEST_P(TrainingOfModel, IsTheSameOnSeveralRanksAndAfterAResume) {
   const std::string output = run(2, parsed);
   EXPECT_NE(output.find(parsed.options.language_model ? "dev ppl" : "dev BLEU"), std::string::npos) << output;
   expect_same_tensors(path("resumed") / "step-0000000012", path("whole") / "step-0000000012");
+}
+
+/// Settings of an optimiser, and with `sharded`, each rank updates its part. Tensors' norms are then of all
+/// ranks' parts, and one rank's run has them whole.
+template <OptimizerKind kind, bool sharded>
+void use_optimizer(Options& o) {
+  o.optimizer = kind;
+  o.sharded_update = sharded;
+  o.attention = AttentionKind::scaled_luong;
+  o.decay_scheme = DecayScheme::poly;
+  o.learning_rate = kind == OptimizerKind::adamw ? 0.005 : 0.02;
+  o.weight_decay = kind == OptimizerKind::adam ? 0 : 0.01;
+  if (kind == OptimizerKind::sgd || kind == OptimizerKind::momentum) {
+    o.learning_rate = 0.2;
+    o.larc_eta = 0.05;
+    o.nesterov = true;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Optimizers, TrainingOfModel,
+    testing::Values(TrainedModel{"SgdLarcSharded", use_optimizer<OptimizerKind::sgd, true>},
+                    TrainedModel{"NesterovLarc", use_optimizer<OptimizerKind::momentum, false>},
+                    TrainedModel{"NesterovLarcSharded", use_optimizer<OptimizerKind::momentum, true>},
+                    TrainedModel{"AdamW", use_optimizer<OptimizerKind::adamw, false>},
+                    TrainedModel{"AdamWSharded", use_optimizer<OptimizerKind::adamw, true>},
+                    TrainedModel{"Lamb", use_optimizer<OptimizerKind::lamb, false>},
+                    TrainedModel{"LambSharded", use_optimizer<OptimizerKind::lamb, true>},
+                    TrainedModel{"NovoGrad", use_optimizer<OptimizerKind::novograd, false>},
+                    TrainedModel{"NovoGradSharded", use_optimizer<OptimizerKind::novograd, true>}),
+    [](const auto& test) { return test.param.name; });
+
+/// The resumed run starts at step 6: in phase 1, at phase 2's beginning, or in it.
+template <int steps>
+void use_phases(Options& o) {
+  o.phase1_steps = steps;
+  o.phase1_max_len = 30;
+}
+
+INSTANTIATE_TEST_SUITE_P(Phases, TrainingOfModel,
+                         testing::Values(TrainedModel{"ResumedInPhase1", use_phases<9>},
+                                         TrainedModel{"ResumedBetween", use_phases<6>},
+                                         TrainedModel{"ResumedInPhase2", use_phases<3>}),
+                         [](const auto& test) { return test.param.name; });
+
+// Long sentences would be in the first phase, or the second one would not see all of them.
+TEST_F(Training, PhaseOneHasTheShortPairsAlone) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 30;
+  parsed.options.phase1_steps = 10;
+  parsed.options.phase1_max_len = 30;
+  parsed.options.phase1_batch_size = 20;
+  parsed.options.batch_size = 4;
+  parsed.options.log_jsonl = path("log").string();
+  const std::string output = run(2, parsed);
+  EXPECT_NE(output.find("phase 1: 10 steps with the "), std::string::npos) << output;
+  EXPECT_NE(output.find("step 30 phase 2 lr"), std::string::npos) << output;
+  std::ifstream file(path("log"));
+  double most_in_phase1 = 0, most_in_phase2 = 0;
+  std::int64_t step = 0;
+  for (std::string line; std::getline(file, line);) {
+    const auto json = nlohmann::json::parse(line);
+    ++step;
+    EXPECT_EQ(json.at("phase"), step <= 10 ? 1 : 2) << "step " << step;
+    // Target words count </s>, too.
+    double& most = step <= 10 ? most_in_phase1 : most_in_phase2;
+    most = std::max<double>(most, json.at("words"));
+  }
+  EXPECT_EQ(step, 30);
+  EXPECT_LE(most_in_phase1, 40 * (30 + 31));
+  EXPECT_GT(most_in_phase1, 8 * (50 + 51)) << "batches are not larger";
+  EXPECT_GT(most_in_phase2, 8 * (30 + 31)) << "no long sentence came";
+
+  parsed.options.phase1_max_len = 1;
+  const std::string none = error_of_run(2, parsed, ddl::ErrorCode::invalid_argument);
+  EXPECT_NE(none.find("--phase1_max_len=1"), std::string::npos) << none;
+}
+
+// Phase 2 would start in the middle of an epoch after a rollback into phase 1.
+TEST_F(Training, ARunThatWentBackToPhaseOneHasAllOfPhaseTwo) {
+  const auto losses_from = [&](bool go_back) {
+    std::vector<double> losses;
+    ddl::run_in_process(
+        1,
+        [&](ddl::Context& context) {
+          Options o = options().options;
+          o.phase1_steps = 3;
+          o.phase1_max_len = 30;
+          const ParallelText text = number_corpus(CorpusSplit::train, 200, 3);
+          const Vocabulary vocabulary = Vocabulary::train(text.target, 60);
+          const Dataset dataset = encode(text, vocabulary, vocabulary, 30, 30);
+          Phases phases(context, o, dataset);
+          ddl::ShardedBatch share;
+          const std::string start = phases.state(0);
+          if (go_back) {
+            for (std::uint64_t done = 0; done < 7; ++done) phases.next(done, share);
+            phases.restore(0, start);
+          }
+          for (std::uint64_t done = 0; done < 12; ++done) {
+            phases.next(done, share);
+            EXPECT_EQ(share.step, done);
+            for (const std::size_t sample : share.samples) losses.push_back(static_cast<double>(sample));
+          }
+        },
+        quiet());
+    return losses;
+  };
+  EXPECT_EQ(losses_from(true), losses_from(false));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, TrainingOfModel,

@@ -1,0 +1,88 @@
+#include "nmt_example/training/phases.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "ddl/error.hpp"
+
+namespace nmt {
+namespace {
+
+/// Those elements of `values` whose numbers are `samples`; all of them if that is empty.
+std::vector<std::uint32_t> only(const std::vector<std::size_t>& samples, std::vector<std::uint32_t> values) {
+  if (samples.empty()) return values;
+  std::vector<std::uint32_t> chosen;
+  for (const std::size_t sample : samples) chosen.push_back(values[sample]);
+  return chosen;
+}
+
+}  // namespace
+
+Phases::Phases(const ddl::Context& context, const Options& options, const Dataset& dataset)
+    : longest_in_phase1_(options.phase1_max_len) {
+  if (options.phase1_steps > 0) {
+    add(context, options, dataset, 0, dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len)),
+        phase1_batch_size(options));
+  }
+  add(context, options, dataset, static_cast<std::uint64_t>(options.phase1_steps), {}, options.batch_size);
+}
+
+void Phases::add(const ddl::Context& context, const Options& options, const Dataset& dataset,
+                 std::uint64_t first_step, std::vector<std::size_t> samples, int batch_size) {
+  ddl::ShardedSampler sampler(
+      context, samples.empty() ? dataset.size() : samples.size(),
+      {.seed = options.random_seed,
+       .batch_size = static_cast<std::size_t>(batch_size),
+       .shuffle = true,
+       .buckets = only(samples, dataset.buckets(static_cast<std::size_t>(options.num_buckets))),
+       .lengths = only(samples, dataset.lengths())});
+  std::string fresh = sampler.state();
+  phases_.push_back({first_step, std::move(samples), std::move(sampler), std::move(fresh)});
+}
+
+void Phases::next(std::uint64_t done, ddl::ShardedBatch& share) {
+  Phase& phase = phases_[index_of(done)];
+  phase.sampler.next(share);
+  share.step += phase.first_step;
+  if (phase.samples.empty()) return;
+  for (std::size_t& sample : share.samples) sample = phase.samples[sample];
+}
+
+void Phases::restore(std::uint64_t done, std::string_view state) {
+  const std::size_t now = index_of(done);
+  phases_[now].sampler.restore(state);
+  for (std::size_t later = now + 1; later < phases_.size(); ++later)
+    phases_[later].sampler.restore(phases_[later].fresh);
+}
+
+std::string Phases::description() const {
+  if (phases_.size() == 1) return "";
+  return fmt::format("phase 1: {} steps with the {} pairs of at most {} tokens a side, {} steps an epoch\n",
+                     phases_[1].first_step, phases_[0].samples.size(), longest_in_phase1_,
+                     phases_[0].sampler.steps_per_epoch());
+}
+
+int phase1_batch_size(const Options& options) {
+  return options.phase1_batch_size > 0 ? options.phase1_batch_size : options.batch_size;
+}
+
+BatchLimits phase1_limits(const Options& options, const Dataset& dataset) {
+  const auto most = static_cast<std::size_t>(options.phase1_max_len);
+  return {phase1_batch_size(options), static_cast<std::int64_t>(std::min(most, dataset.longest_source())),
+          static_cast<std::int64_t>(std::min(most, dataset.longest_target())) + 1};
+}
+
+void check_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset) {
+  if (options.phase1_steps == 0) return;
+  const std::size_t pairs = dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len)).size();
+  if (pairs >= static_cast<std::size_t>(context.size())) return;
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format("--phase1_max_len={}: {} of {} training pairs are so short, and {} ranks need one each; "
+                  "give a larger one, or leave --phase1_steps out",
+                  options.phase1_max_len, pairs, dataset.size(), context.size()));
+}
+
+}  // namespace nmt
