@@ -87,10 +87,14 @@ struct Hash {
   }
 };
 
+/// Elements after the rows of a transposed copy, without which the product is slower.
+constexpr std::int64_t padding = 32;
+
 /// A product that is ready to run, with its matrices still open.
 struct Product {
   dnnl::matmul run;
   memory a, b, c;
+  std::optional<dnnl::reorder> transposing = {};  ///< Of a first, which is faster than to read it so.
 };
 
 struct Parameter {
@@ -127,14 +131,36 @@ struct Products::Impl {
   std::uint64_t version = 1;
   const bool emulated = !has_fast_bf16();
   std::vector<float> a_copy, b_copy, sums;
+  std::vector<std::uint16_t> transposed;
 
   Product prepared(const memory::desc& a, const memory::desc& b, const memory::desc& c, bool accumulate) {
     return {dnnl::matmul(product(engine, a, b, c, accumulate)), memory(a, engine, nullptr),
             memory(b, engine, nullptr), memory(c, engine, nullptr)};
   }
 
+  Product prepared(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
+                   const Tensor& c) {
+    constexpr std::int64_t large = 256;
+    const memory::desc y = described(b, tb), z = described(c, Transpose::no);
+    if (ta == Transpose::no || a.rows < large || a.cols < large || b.cols < large) {
+      return prepared(described(a, ta), y, z, accumulate);
+    }
+    Product product =
+        prepared(described({nullptr, a.cols, a.rows, a.rows + padding, a.type}, Transpose::no), y, z, accumulate);
+    memory from(described(a, ta), engine, nullptr);
+    product.transposing.emplace(from, product.a);
+    return product;
+  }
+
   void run(Product& product, const Tensor& a, void* b, const Tensor& c) {
-    product.a.set_data_handle(a.data);
+    if (product.transposing) {
+      transposed.resize(std::max(transposed.size(), static_cast<std::size_t>(a.cols * (a.rows + padding))));
+      memory from(described(a, Transpose::yes), engine, a.data);
+      product.a.set_data_handle(transposed.data());
+      product.transposing->execute(stream, from, product.a);
+    } else {
+      product.a.set_data_handle(a.data);
+    }
     product.b.set_data_handle(b);
     product.c.set_data_handle(c.data);
     product.run.execute(
@@ -196,10 +222,7 @@ void Products::multiply(Transpose ta, Transpose tb, const Tensor& a, const Tenso
     const Key key{{a, ta}, {b, tb}, {c, Transpose::no}, accumulate};
     auto found = impl_->plain.find(key);
     if (found == impl_->plain.end()) {
-      found = impl_->plain
-                  .emplace(key, impl_->prepared(described(a, ta), described(b, tb),
-                                                described(c, Transpose::no), accumulate))
-                  .first;
+      found = impl_->plain.emplace(key, impl_->prepared(ta, tb, a, b, accumulate, c)).first;
     }
     impl_->run(found->second, a, b.data, c);
   });
