@@ -18,13 +18,29 @@ std::vector<std::uint32_t> only(const std::vector<std::size_t>& samples, std::ve
   return chosen;
 }
 
+/// Those of phase 1.
+std::vector<std::size_t> short_samples(const Options& options, const Dataset& dataset, std::size_t ranks) {
+  std::vector<std::size_t> samples = dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len));
+  if (samples.size() < ranks) {
+    throw ddl::Error(
+        ddl::ErrorCode::invalid_argument,
+        fmt::format("--phase1_max_len={}: {} of {} training pairs are so short, and {} ranks need one each; "
+                    "give a larger one, or leave --phase1_steps out",
+                    options.phase1_max_len, samples.size(), dataset.size(), ranks));
+  }
+  return samples;
+}
+
 }  // namespace
 
-Phases::Phases(const ddl::Context& context, const Options& options, const Dataset& dataset)
+Phases::Phases(ddl::Context& context, const Options& options, const Dataset& dataset)
     : longest_in_phase1_(options.phase1_max_len) {
   if (options.phase1_steps > 0) {
-    add(context, options, dataset, 0, dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len)),
-        phase1_batch_size(options));
+    std::vector<std::size_t> samples;
+    context.on_all_ranks("choose the pairs of phase 1", [&] {
+      samples = short_samples(options, dataset, static_cast<std::size_t>(context.size()));
+    });
+    add(context, options, dataset, 0, std::move(samples), phase1_batch_size(options));
   }
   add(context, options, dataset, static_cast<std::uint64_t>(options.phase1_steps), {}, options.batch_size);
 }
@@ -72,17 +88,6 @@ BatchLimits phase1_limits(const Options& options, const Dataset& dataset) {
   const auto most = static_cast<std::size_t>(options.phase1_max_len);
   return {phase1_batch_size(options), static_cast<std::int64_t>(std::min(most, dataset.longest_source())),
           static_cast<std::int64_t>(std::min(most, dataset.longest_target())) + 1};
-}
-
-void check_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset) {
-  if (options.phase1_steps == 0) return;
-  const std::size_t pairs = dataset.samples_up_to(static_cast<std::size_t>(options.phase1_max_len)).size();
-  if (pairs >= static_cast<std::size_t>(context.size())) return;
-  throw ddl::Error(
-      ddl::ErrorCode::invalid_argument,
-      fmt::format("--phase1_max_len={}: {} of {} training pairs are so short, and {} ranks need one each; "
-                  "give a larger one, or leave --phase1_steps out",
-                  options.phase1_max_len, pairs, dataset.size(), context.size()));
 }
 
 }  // namespace nmt

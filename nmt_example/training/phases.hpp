@@ -19,8 +19,9 @@ namespace nmt {
 /// a step is in depends on its number alone.
 class Phases {
  public:
-  /// Errors as `ddl::ShardedSampler`.
-  Phases(const ddl::Context& context, const Options& options, const Dataset& dataset);
+  /// Collective; errors are agreed: those of `ddl::ShardedSampler`, and `invalid_argument` if fewer pairs are
+  /// short enough for phase 1 than there are ranks.
+  Phases(ddl::Context& context, const Options& options, const Dataset& dataset);
 
   /// This rank's share of the step after `done` others: numbers of the dataset's samples, and a step that no
   /// other phase has.
@@ -66,9 +67,5 @@ int phase1_batch_size(const Options& options);
 
 /// The limits of phase 1's batches.
 BatchLimits phase1_limits(const Options& options, const Dataset& dataset);
-
-/// Throws `invalid_argument` if there is a phase 1 and fewer pairs are short enough for it than there are
-/// ranks.
-void check_phase1(const ddl::Context& context, const Options& options, const Dataset& dataset);
 
 }  // namespace nmt

@@ -409,7 +409,6 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
       for (std::string& line : text->target) line = vocabularies.target.join(line);
     }
     check_enough_for_ranks(context, options, *train_set);
-    check_phase1(context, options, *train_set);
     texts.train = {};
   });
   check_same_data(context, *train_set);
