@@ -258,14 +258,25 @@ class Trainer {
 
   void print_header() {
     out_ << describe(model_.parameters().layout());
-    fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}{}; working memory {:.0f} MB a rank\n",
-               context_.size(), context_.size() == 1 ? "" : "s", context_.hosts(),
-               context_.hosts() == 1 ? "" : "s", threads_per_rank(context_, options_),
-               threads_per_rank(context_, options_) == 1 ? "" : "s", backend_.name(),
+    fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}{}\n", context_.size(),
+               context_.size() == 1 ? "" : "s", context_.hosts(), context_.hosts() == 1 ? "" : "s",
+               threads_per_rank(context_, options_), threads_per_rank(context_, options_) == 1 ? "" : "s",
+               backend_.name(),
                options_.dtype == Dtype::mixed
                    ? fmt::format(" in mixed precision ({})", ddl::to_string(backend_.narrow_type()))
-                   : "",
-               static_cast<double>(model_.workspace_bytes()) / 1e6);
+                   : "");
+    const auto megabytes = [](std::size_t bytes) { return static_cast<double>(bytes) / 1e6; };
+    const std::size_t parameters =
+        static_cast<std::size_t>(model_.parameters().layout().size) * ddl::size_of(backend_.type());
+    std::size_t moments = 0;
+    for (const Optimizer::State& state : optimizer_.state())
+      moments += static_cast<std::size_t>(state.value.size()) * ddl::size_of(state.value.type);
+    fmt::print(
+        out_,
+        "memory a rank: {:.0f} MB of parameters, {:.0f} of gradients, {:.0f} of the optimiser, {:.0f} of "
+        "activations\n",
+        megabytes(parameters), megabytes(parameters), megabytes(moments),
+        megabytes(model_.workspace_bytes()));
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
                train_.size(), train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
                static_cast<std::int64_t>(options_.batch_size) * context_.size());
