@@ -156,6 +156,8 @@ TEST(Options, ValuesOutOfRange) {
                                "--decay_power=0",
                                "--end_learning_rate=-1",
                                "--phase1_steps=-1",
+                               "--loss_scale=0.5",
+                               "--loss_scale_window=0",
                                "--phase1_max_len=-1",
                                "--phase1_batch_size=-1"}) {
     expect_parts(invalid({argument, "--describe"}), {argument, "must be"});
@@ -211,6 +213,10 @@ TEST(Options, CombinationsThatCannotWork) {
   }
   expect_parts(invalid({"--describe", "--decay_boundaries=5,"}), {"after the last comma"});
   expect_parts(invalid({"--describe", "--decay_rates=0.5,x"}), {"--decay_rates=x", "a number"});
+  expect_parts(invalid({"--describe", "--loss_scaling=backoff"}),
+               {"--loss_scaling=backoff", "--dtype=mixed"});
+  expect_parts(invalid({"--describe", "--dtype=mixed", "--device=cuda"}), {"--dtype=mixed", "--device=cuda"});
+  expect_parts(invalid({"--describe", "--profile", "--device=cuda"}), {"--profile", "--device=cuda"});
   expect_parts(invalid({"--describe", "--phase1_steps=5"}), {"--phase1_steps=5", "--phase1_max_len"});
   expect_parts(invalid({"--describe", "--infer_mode=beam_search"}), {"--beam_width"});
   expect_parts(invalid({"--describe", "--infer_mode=sample"}), {"--sampling_temperature"});

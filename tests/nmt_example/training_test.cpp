@@ -532,6 +532,22 @@ TEST_F(Training, SampledSoftmaxMayBeSwitchedOnAndOff) {
   }
 }
 
+// A run could not be made faster, or be finished where there is no fast bf16.
+TEST_F(Training, PrecisionMayBeSwitched) {
+  ParsedOptions parsed = options();
+  parsed.options.out_dir = path("out").string();
+  double before = 10;
+  for (const auto& [steps, dtype] :
+       {std::pair{4, Dtype::f32}, std::pair{8, Dtype::mixed}, std::pair{12, Dtype::f32}}) {
+    parsed.options.num_train_steps = steps;
+    parsed.options.dtype = dtype;
+    const auto log = log_of(2, parsed, 16);
+    EXPECT_EQ(log.back().step, steps);
+    EXPECT_LT(log.back().loss, before);
+    before = log.back().loss;
+  }
+}
+
 // A run that goes on would do so with this program's defaults, and on another text.
 TEST_F(Training, ResumedRunTakesWhatWasSaved) {
   ParsedOptions parsed = options();
