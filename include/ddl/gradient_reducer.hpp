@@ -249,8 +249,8 @@ class GradientReducer {
 
   /// Sharded update: the elements whose means this rank has after `wait`, and which it must update. Each
   /// element belongs to a rank, except that the last ones of each gradient with rows, fewer than n, belong to
-  /// all ranks, which update them alike. They stay the same, and so does the span, until `restore`. Empty without a sharded
-  /// update.
+  /// all ranks, which update them alike. They stay the same, and so does the span, until `restore`. Empty
+  /// without a sharded update.
   [[nodiscard]] std::span<const GradientPiece> shards() const;
   /// Sharded update: gives every rank the other ranks' updated elements of `parameters`, which must match the
   /// gradients in number, order and size; they are floats, and f64 exactly where the gradient is. On devices

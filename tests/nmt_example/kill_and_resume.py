@@ -165,7 +165,8 @@ def main():
             steps, parameters, seconds = baselines[variant]
             job = Job(options, variant, os.path.join(directory, "killed"))
             os.mkdir(job.directory)
-            other_ranks = number % 3 == 2 and job.hosts == 1
+            # A third of every variant's rounds go on with other ranks.
+            other_ranks = (number + number // len(VARIANTS)) % 3 == 2 and job.hosts == 1
             ranks = generator.choice([1, 3, 4]) if other_ranks else RANKS
             whom = generator.choice(["one rank", "all ranks"])
             after = generator.uniform(0.2, seconds)
