@@ -163,7 +163,7 @@ if [ -n "$quick" ]; then
   sizes=(--largest 65536 --iterations 2)
   gradients=(--bytes 1000000 --bucket-bytes 100000 --steps 2)
   cases=(--gtest_filter='*CallsFollow*:*RanksThatCall*:*AllRanksAtOnce*:*Cuda*')
-  training=(--steps 6)
+  training=(--steps 1)
   pytorch=(--steps 1 --warm_up 1)
   in_short=(quick)
 fi
