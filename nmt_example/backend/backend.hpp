@@ -165,12 +165,14 @@ class Backend {
   /// One step of cells [batch, units], gates in the order i, j, f, o (input, candidate, forget,
   /// output), as in TensorFlow's LSTMCell:
   ///   c = c_prev * sigmoid(f + forget_bias) + sigmoid(i) * tanh(j);  h = sigmoid(o) * tanh(c)
-  /// `gates` [batch, 4 units] holds x Wx + h_prev Wh and gets the four activations; `bias` [1, 4
-  /// units] is added first. Rows b with step >= lengths[b] keep their state (h = h_prev, c = c_prev)
-  /// and have output 0; without lengths (size 0) no row is masked.
-  /// `tanh_c` [batch, units] is kept for backward. `output` [batch, units] is h or 0; may be empty.
+  /// `gates` [batch, 4 units] holds x Wx + h_prev Wh, or a part of that whose rest is in `products` of the
+  /// backend's type, and gets the four activations; `bias` [1, 4 units] is added first. Rows b with step >=
+  /// lengths[b] keep their state (h = h_prev, c = c_prev) and have output 0; without lengths (size 0) no row
+  /// is masked. `tanh_c` [batch, units] is kept for backward. `output` [batch, units] is h or 0; may be
+  /// empty.
   struct LstmStep {
     Tensor gates, bias, c_prev, h_prev, c, h, tanh_c, output;
+    Tensor products = {};
     Indices lengths;
     std::int64_t step = 0;
     double forget_bias = 1.0;

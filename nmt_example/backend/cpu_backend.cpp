@@ -224,8 +224,8 @@ class CpuBackend final : public Backend {
           continue;
         }
         with_element_type(s.gates, [&]<typename T>(T) {
-          cpu::lstm_forward_row(row<T>(s.gates, b), s.bias.as<float>(), row(s.c_prev, b), row(s.c, b),
-                                row<T>(s.h, b), row<T>(s.tanh_c, b), row<T>(s.output, b), units,
+          cpu::lstm_forward_row(row<T>(s.gates, b), row(s.products, b), s.bias.as<float>(), row(s.c_prev, b),
+                                row(s.c, b), row<T>(s.h, b), row<T>(s.tanh_c, b), row<T>(s.output, b), units,
                                 static_cast<float>(s.forget_bias));
         });
       }

@@ -32,19 +32,24 @@ NMT_INLINE void store(std::uint16_t& to, float x) noexcept {
   to = static_cast<std::uint16_t>((bits & 0x7fffffffu) > 0x7f800000u ? (bits >> 16) | 0x40u : rounded);
 }
 
-template <typename T>
-NMT_INLINE void lstm_forward(T* gates, const float* bias, const float* c_prev, float* c, T* h, T* tanh_c,
-                             T* output, std::int64_t units, float forget_bias) noexcept {
+template <bool has_products, typename T>
+NMT_INLINE void lstm_forward(T* gates, const float* products, const float* bias, const float* c_prev,
+                             float* c, T* h, T* tanh_c, T* output, std::int64_t units,
+                             float forget_bias) noexcept {
   T* const gi = gates;
   T* const gj = gates + units;
   T* const gf = gates + 2 * units;
   T* const go = gates + 3 * units;
+  const auto before = [&](const T* gate, std::int64_t g, std::int64_t k) {
+    const float own = wide(gate[k]) + bias[g * units + k];
+    return has_products ? own + products[g * units + k] : own;
+  };
 #pragma omp simd
   for (std::int64_t k = 0; k < units; ++k) {
-    const float i = sigmoid(wide(gi[k]) + bias[k]);
-    const float j = tanh_approx(wide(gj[k]) + bias[units + k]);
-    const float f = sigmoid(wide(gf[k]) + bias[2 * units + k] + forget_bias);
-    const float o = sigmoid(wide(go[k]) + bias[3 * units + k]);
+    const float i = sigmoid(before(gi, 0, k));
+    const float j = tanh_approx(before(gj, 1, k));
+    const float f = sigmoid(before(gf, 2, k) + forget_bias);
+    const float o = sigmoid(before(go, 3, k));
     const float cell = c_prev[k] * f + i * j;
     const float t = tanh_approx(cell);
     store(gi[k], i);
@@ -56,6 +61,15 @@ NMT_INLINE void lstm_forward(T* gates, const float* bias, const float* c_prev, f
     store(h[k], o * t);
   }
   if (output != nullptr && output != h) std::copy(h, h + units, output);
+}
+
+template <typename T>
+NMT_INLINE void lstm_forward(T* gates, const float* products, const float* bias, const float* c_prev,
+                             float* c, T* h, T* tanh_c, T* output, std::int64_t units,
+                             float forget_bias) noexcept {
+  products != nullptr
+      ? lstm_forward<true>(gates, products, bias, c_prev, c, h, tanh_c, output, units, forget_bias)
+      : lstm_forward<false>(gates, products, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
 }
 
 template <bool has_output, typename T>
@@ -183,14 +197,15 @@ NMT_VECTORIZED void dropout_row(const float* x, float* y, std::int64_t cols, std
   }
 }
 
-NMT_VECTORIZED void lstm_forward_row(float* gates, const float* bias, const float* c_prev, float* c, float* h,
-                                     float* tanh_c, float* output, std::int64_t units, float forget_bias) {
-  lstm_forward(gates, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
-}
-NMT_VECTORIZED void lstm_forward_row(std::uint16_t* gates, const float* bias, const float* c_prev, float* c,
-                                     std::uint16_t* h, std::uint16_t* tanh_c, std::uint16_t* output,
+NMT_VECTORIZED void lstm_forward_row(float* gates, const float* products, const float* bias,
+                                     const float* c_prev, float* c, float* h, float* tanh_c, float* output,
                                      std::int64_t units, float forget_bias) {
-  lstm_forward(gates, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
+  lstm_forward(gates, products, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
+}
+NMT_VECTORIZED void lstm_forward_row(std::uint16_t* gates, const float* products, const float* bias,
+                                     const float* c_prev, float* c, std::uint16_t* h, std::uint16_t* tanh_c,
+                                     std::uint16_t* output, std::int64_t units, float forget_bias) {
+  lstm_forward(gates, products, bias, c_prev, c, h, tanh_c, output, units, forget_bias);
 }
 NMT_VECTORIZED void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c,
                                       const float* d_output, const float* d_h, float* d_c,

@@ -25,12 +25,12 @@ void dropout_row(const float* x, float* y, std::int64_t cols, std::array<std::ui
                  std::uint32_t threshold, float scale, std::uint32_t sample, std::uint32_t position,
                  std::uint32_t first_column_block);
 
-/// One row of an LSTM step; see Backend::LstmStep. gates is [4 * units].
-void lstm_forward_row(float* gates, const float* bias, const float* c_prev, float* c, float* h, float* tanh_c,
-                      float* output, std::int64_t units, float forget_bias);
-void lstm_forward_row(std::uint16_t* gates, const float* bias, const float* c_prev, float* c,
-                      std::uint16_t* h, std::uint16_t* tanh_c, std::uint16_t* output, std::int64_t units,
-                      float forget_bias);
+/// One row of an LSTM step; see Backend::LstmStep. gates is [4 * units]; products and output may be null.
+void lstm_forward_row(float* gates, const float* products, const float* bias, const float* c_prev, float* c,
+                      float* h, float* tanh_c, float* output, std::int64_t units, float forget_bias);
+void lstm_forward_row(std::uint16_t* gates, const float* products, const float* bias, const float* c_prev,
+                      float* c, std::uint16_t* h, std::uint16_t* tanh_c, std::uint16_t* output,
+                      std::int64_t units, float forget_bias);
 /// One row of its backward; the gradient of h is d_h plus d_output, which may be null. Replaces gates and
 /// d_c.
 void lstm_backward_row(float* gates, const float* c_prev, const float* tanh_c, const float* d_output,

@@ -145,8 +145,8 @@ struct Products::Impl {
     if (ta == Transpose::no || a.rows < large || a.cols < large || b.cols < large) {
       return prepared(described(a, ta), y, z, accumulate);
     }
-    Product product =
-        prepared(described({nullptr, a.cols, a.rows, a.rows + padding, a.type}, Transpose::no), y, z, accumulate);
+    Product product = prepared(described({nullptr, a.cols, a.rows, a.rows + padding, a.type}, Transpose::no),
+                               y, z, accumulate);
     memory from(described(a, ta), engine, nullptr);
     product.transposing.emplace(from, product.a);
     return product;

@@ -241,7 +241,8 @@ class ReferenceBackend final : public Backend {
         return;
       }
       const auto pre = [&](Index gate) {
-        return at(s.gates, r, gate * units + unit) + at(s.bias, 0, gate * units + unit);
+        const double rest = s.products.data != nullptr ? at(s.products, r, gate * units + unit) : 0;
+        return at(s.gates, r, gate * units + unit) + rest + at(s.bias, 0, gate * units + unit);
       };
       const double i = sigmoid(pre(0));
       const double j = std::tanh(pre(1));

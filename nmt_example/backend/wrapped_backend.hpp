@@ -98,7 +98,7 @@ class WrappedBackend : public Backend {
   }
   void lstm_cell_forward(const LstmStep& s) override {
     call({.operation = "lstm_cell_forward",
-          .bytes = bytes_of(s.gates, s.gates, s.c_prev, s.c, s.h, s.tanh_c, s.output)},
+          .bytes = bytes_of(s.gates, s.gates, s.products, s.c_prev, s.c, s.h, s.tanh_c, s.output)},
          [&] { inner_->lstm_cell_forward(s); });
   }
   void lstm_cell_backward(const LstmStepBackward& s) override {

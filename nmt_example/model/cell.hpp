@@ -20,6 +20,7 @@ struct CellStep {
   Tensor input;            ///< [rows, other inputs + units]: the step's other inputs, and `before.h`.
   bool from_zero = false;  ///< `input` is all zeros.
   Tensor gates;            ///< [rows, gate_columns()]
+  Tensor products;         ///< [rows, product_columns()] of the backend's type, for the step's products.
   Tensor saved;            ///< [rows, saved_columns()], for backward.
   RnnState before, after;  ///< `before.h` is a part of `input`.
   Tensor output;           ///< [rows, units]; may be empty.
@@ -58,6 +59,7 @@ class Cell {
   [[nodiscard]] virtual std::int64_t gate_columns() const = 0;
   [[nodiscard]] virtual std::int64_t saved_columns() const = 0;
   [[nodiscard]] virtual std::int64_t scratch_columns() const { return 0; }
+  [[nodiscard]] virtual std::int64_t product_columns() const { return 0; }
 
   /// gates = products with the first inputs `x` of all steps.
   virtual void project(const StepContext& step, const Tensor& x, const Tensor& gates) const = 0;

@@ -15,9 +15,12 @@ void LstmCell::project(const StepContext& step, const Tensor& x, const Tensor& g
 
 void LstmCell::forward(const StepContext& step, const CellStep& s) const {
   const Tensor kernel = step.value(kernel_);
+  // Gates that hold products already are out of the caches, so the cell adds these; a product that does so
+  // waits for them.
+  const bool adds = s.input.cols < kernel.rows;
+  const Tensor products = adds ? s.products : s.gates;
   if (!s.from_zero) {
-    step.backend.multiply(s.input, Transpose::no, last_rows(kernel, s.input.cols), s.input.cols < kernel.rows,
-                          s.gates);
+    step.backend.multiply(s.input, Transpose::no, last_rows(kernel, s.input.cols), false, products);
   }
   step.backend.lstm_cell_forward({.gates = s.gates,
                                   .bias = step.value(bias_),
@@ -27,6 +30,7 @@ void LstmCell::forward(const StepContext& step, const CellStep& s) const {
                                   .h = s.after.h,
                                   .tanh_c = s.saved,
                                   .output = s.output,
+                                  .products = adds && !s.from_zero ? s.products : Tensor(),
                                   .lengths = s.lengths,
                                   .step = s.step,
                                   .forget_bias = forget_bias_});

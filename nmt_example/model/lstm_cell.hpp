@@ -10,6 +10,7 @@ class LstmCell final : public Cell {
   LstmCell(ParameterLayout& layout, const std::string& name, std::int64_t inputs, std::int64_t units,
            double forget_bias);
 
+  [[nodiscard]] std::int64_t product_columns() const override { return 4 * units(); }
   [[nodiscard]] std::int64_t gate_columns() const override { return 4 * units(); }
   [[nodiscard]] std::int64_t saved_columns() const override { return units(); }
   void project(const StepContext& step, const Tensor& x, const Tensor& gates) const override;

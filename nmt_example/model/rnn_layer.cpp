@@ -30,6 +30,7 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
   input_ = arena.take(rows + sentences, input_columns);
   gates_ = arena.take(rows, cell_->gate_columns());
   saved_ = arena.take(rows, cell_->saved_columns());
+  products_ = arena.take_full(sentences, cell_->product_columns());
   if (cell_->has_c()) c_ = arena.take_full(rows + sentences, units());
   output_ = output.empty() && residual_ ? arena.take(rows, units()) : output;
   if (!training) return;
@@ -91,6 +92,7 @@ void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& be
   cell_->forward(step, {.input = slot(input_, before(t)),
                         .from_zero = from_zero_ && t == nth_step(0),
                         .gates = slot(gates_, t),
+                        .products = products_,
                         .saved = slot(saved_, t),
                         .before = state(before(t)),
                         .after = state(after(t)),

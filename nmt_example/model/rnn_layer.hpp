@@ -101,7 +101,7 @@ class RnnLayer {
   Tensor ahead_;    // that, or without dropout the caller's tensor
   Tensor
       input_;  // [(steps + 1) * sentences, other inputs + units]: these inputs, and h before and after steps
-  Tensor gates_, saved_;
+  Tensor gates_, saved_, products_;
   Tensor c_;  // [(steps + 1) * sentences, units], or empty
   Tensor output_;
   Tensor d_input_, d_c_, scratch_;

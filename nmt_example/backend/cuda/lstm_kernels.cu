@@ -14,7 +14,7 @@ __device__ bool is_masked(const Indices& lengths, Index step, Index row) {
 
 void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
   const View gates = s.gates, c_prev = s.c_prev, h_prev = s.h_prev, cell = s.c, h = s.h, tanh_c = s.tanh_c,
-             output = s.output;
+             output = s.output, products = s.products;
   const float* const bias = s.bias.as<float>();
   const Indices lengths = s.lengths;
   const Index step = s.step;
@@ -28,10 +28,14 @@ void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
       return;
     }
     float* const gate = gates.row(r) + u;
-    const float i = sigmoid(gate[0] + bias[u]);
-    const float j = tanhf(gate[units] + bias[units + u]);
-    const float f = sigmoid(gate[2 * units] + bias[2 * units + u] + forget_bias);
-    const float o = sigmoid(gate[3 * units] + bias[3 * units + u]);
+    const auto before = [&](Index g) {
+      const float rest = products.data != nullptr ? products(r, g * units + u) : 0.0f;
+      return gate[g * units] + rest + bias[g * units + u];
+    };
+    const float i = sigmoid(before(0));
+    const float j = tanhf(before(1));
+    const float f = sigmoid(before(2) + forget_bias);
+    const float o = sigmoid(before(3));
     const float c = c_prev(r, u) * f + i * j;
     const float t = tanhf(c);
     gate[0] = i;
