@@ -171,9 +171,10 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
     std::string output;
     for (const std::string& line : translations) output += line + '\n';
     write_output(options.inference_output_file, output);
-    fmt::print(options.inference_output_file.empty() ? stderr : stdout,
-               "translated {} lines in {:.2f} s, {:.1f} lines/s\n", lines.size(), seconds,
-               static_cast<double>(lines.size()) / seconds);
+    if (!options.inference_output_file.empty()) {
+      fmt::print("translated {} lines in {:.2f} s, {:.1f} lines/s\n", lines.size(), seconds,
+                 static_cast<double>(lines.size()) / seconds);
+    }
     print_scores(options, saved.vocabularies().target, translations, std::move(input.references));
   });
 }
