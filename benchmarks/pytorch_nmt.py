@@ -56,8 +56,10 @@ class Translator(nn.Module):
             state = cell(self.dropout(x), state)
             new.append(state)
             x = state[0]
-        scores = self.scale * torch.bmm(keys, x.unsqueeze(-1))
-        context = torch.bmm(torch.softmax(scores, 1).transpose(1, 2), memory).squeeze(1)
+        # All hypotheses of a sentence share its keys and its memory.
+        queries = x.view(memory.shape[0], -1, x.shape[-1])
+        scores = self.scale * torch.bmm(queries, keys.transpose(1, 2))
+        context = torch.bmm(torch.softmax(scores, -1), memory).flatten(0, 1)
         return self.combine(torch.cat((x, context), -1)), new
 
     def forward(self, source, target):
@@ -77,8 +79,6 @@ class Translator(nn.Module):
         memory, keys, first = self.encode(source)
         sentences = source.shape[1]
         rows = torch.arange(sentences).repeat_interleave(beam)
-        if self.attends:
-            memory, keys = memory[rows], keys[rows]
         states = [(h[rows], c[rows]) for h, c in zip(*first)]
         fed = torch.zeros_like(states[0][0])
         scores = torch.full((sentences, beam), float("-inf"))
@@ -95,10 +95,14 @@ class Translator(nn.Module):
             scores, best = (scores.unsqueeze(-1) + log_probs).view(sentences, -1).topk(beam)
             parent = (best // log_probs.shape[-1] + torch.arange(sentences).unsqueeze(-1) * beam).view(-1)
             word = (best % log_probs.shape[-1]).view(-1)
-            history = [h[parent] for h in history] + [word]
+            history.append((parent, word))
             states = [(h[parent], c[parent]) for h, c in states]
             fed = fed[parent]
-        return torch.stack(history, 1).view(sentences, beam, -1)[:, 0]
+        place, words = torch.arange(sentences) * beam, []
+        for parent, word in reversed(history):
+            words.append(word[place])
+            place = parent[place]
+        return torch.stack(words[::-1], 1)
 
 
 def measured(options, device, call):

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -162,12 +163,18 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
       nullptr, nmt::activation_type(options, *backend));
   saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
+  const auto begin = std::chrono::steady_clock::now();
   const auto translations = translator.translate(context, lines, options.num_translations_per_input);
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 
   context.root_only("write the translations", [&] {
     std::string output;
     for (const std::string& line : translations) output += line + '\n';
     write_output(options.inference_output_file, output);
+    if (!options.inference_output_file.empty()) {
+      fmt::print("translated {} lines in {:.2f} s, {:.1f} lines/s\n", lines.size(), seconds,
+                 static_cast<double>(lines.size()) / seconds);
+    }
     print_scores(options, saved.vocabularies().target, translations, std::move(input.references));
   });
 }

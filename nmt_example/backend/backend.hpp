@@ -230,6 +230,10 @@ class Backend {
                                      const Tensor& gradient, double scale, const Tensor& sums) = 0;
   /// Rows become log-probabilities.
   virtual void log_softmax(const Tensor& logits) = 0;
+  /// What a search needs of `log_softmax`, without writing the rest. Row r of `best` (f64, [N, 2 k + 1], k at
+  /// most V): the k most probable columns, the most probable first and the lower of equal ones; their
+  /// log-probabilities; that of column `also`. Logits keep their values.
+  virtual void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) = 0;
 
   // Optimisers ----------------------------------------------------------------------------------
   /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.

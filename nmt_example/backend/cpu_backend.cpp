@@ -407,6 +407,14 @@ class CpuBackend final : public Backend {
       for (std::int64_t r = begin; r < end; ++r) cpu::log_softmax_row(row(logits, r), logits.cols);
     });
   }
+  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
+    assert(best.type == ddl::DataType::f64 && best.cols / 2 <= logits.cols);
+    for_rows(logits.rows, logits.cols * 20, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        cpu::best_log_softmax_row(row(logits, r), logits.cols, also, best.cols / 2, row<double>(best, r));
+      }
+    });
+  }
 
   // Optimisers ----------------------------------------------------------------------------------
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {

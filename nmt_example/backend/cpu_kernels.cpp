@@ -330,6 +330,38 @@ NMT_VECTORIZED void log_softmax_row(float* logits, std::int64_t vocabulary) {
   for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] = (logits[i] - largest) - log_sum;
 }
 
+NMT_VECTORIZED void best_log_softmax_row(const float* logits, std::int64_t vocabulary, std::int64_t also,
+                                         std::int64_t count, double* best) {
+  const float largest = row_max(logits, vocabulary);
+  float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+  for (std::int64_t i = 0; i < vocabulary; ++i) sum += exp_approx(logits[i] - largest);
+  const float log_sum = std::log(sum);
+  double* const log_probs = best + count;
+  std::int64_t found = 0;
+  float worst = 0.0f;  // of `count` columns
+  // Few blocks have a column that is better than the worst found so far. Log-probabilities are compared, not
+  // logits: rounding makes some of them equal.
+  constexpr std::int64_t block = 32;
+  for (std::int64_t begin = 0; begin < vocabulary && count > 0; begin += block) {
+    const std::int64_t end = std::min(begin + block, vocabulary);
+    if (found == count && !((row_max(logits + begin, end - begin) - largest) - log_sum > worst)) continue;
+    for (std::int64_t v = begin; v < end; ++v) {
+      const float log_prob = (logits[v] - largest) - log_sum;
+      if (found == count && !(log_prob > worst)) continue;
+      std::int64_t place = found < count ? found++ : count - 1;
+      for (; place > 0 && static_cast<double>(log_prob) > log_probs[place - 1]; --place) {
+        best[place] = best[place - 1];
+        log_probs[place] = log_probs[place - 1];
+      }
+      best[place] = static_cast<double>(v);
+      log_probs[place] = static_cast<double>(log_prob);
+      worst = static_cast<float>(log_probs[found - 1]);
+    }
+  }
+  best[2 * count] = (logits[also] - largest) - log_sum;
+}
+
 NMT_VECTORIZED double sum_of_squares(const float* x, std::int64_t n) {
   double sum = 0.0;
 #pragma omp simd reduction(+ : sum)

@@ -3,8 +3,10 @@
 #include <cassert>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <new>
+#include <numeric>
 #include <vector>
 
 #include "nmt_example/backend/backend.hpp"
@@ -418,6 +420,22 @@ class ReferenceBackend final : public Backend {
       const double largest = row_max(logits, r);
       const double normaliser = log_sum_exp(logits, r, largest);
       for (Index v = 0; v < logits.cols; ++v) at(logits, r, v) = at(logits, r, v) - largest - normaliser;
+    }
+  }
+  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
+    const Index count = (best.cols - 1) / 2;
+    std::vector<Index> columns(static_cast<std::size_t>(logits.cols));
+    for (Index r = 0; r < logits.rows; ++r) {
+      const double largest = row_max(logits, r);
+      const double normaliser = log_sum_exp(logits, r, largest);
+      std::iota(columns.begin(), columns.end(), Index{0});
+      std::ranges::stable_sort(columns, std::greater(), [&](Index v) { return at(logits, r, v); });
+      for (Index i = 0; i < count; ++i) {
+        const Index v = columns[static_cast<std::size_t>(i)];
+        at(best, r, i) = static_cast<double>(v);
+        at(best, r, count + i) = at(logits, r, v) - largest - normaliser;
+      }
+      at(best, r, 2 * count) = at(logits, r, also) - largest - normaliser;
     }
   }
 

@@ -163,6 +163,10 @@ class WrappedBackend : public Backend {
     call({.operation = "log_softmax", .bytes = bytes_of(logits, logits)},
          [&] { inner_->log_softmax(logits); });
   }
+  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
+    call({.operation = "best_log_softmax", .bytes = bytes_of(logits, best)},
+         [&] { inner_->best_log_softmax(logits, also, best); });
+  }
   void update(UpdateRule rule, const UpdateTensors& t, const UpdateSettings& settings) override {
     call({.operation = "update", .bytes = bytes_of(t.values, t.values, t.gradients, t.m, t.m, t.v, t.v)},
          [&] { inner_->update(rule, t, settings); });

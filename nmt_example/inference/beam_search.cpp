@@ -41,29 +41,10 @@ double coverage_term(std::span<const float> attention, double penalty) {
   return penalty * sum;
 }
 
-/// The `count` most probable words other than </s> and <s>, best first.
-void most_probable(std::span<const float> log_probs, std::size_t count, std::vector<std::int32_t>& words) {
-  words.clear();
-  const auto before = [&](std::int32_t a, std::int32_t b) {
-    const float pa = log_probs[static_cast<std::size_t>(a)];
-    const float pb = log_probs[static_cast<std::size_t>(b)];
-    return pa != pb ? pa > pb : a < b;
-  };
-  float worst = -std::numeric_limits<float>::infinity();
-  for (std::size_t v = 0; v < log_probs.size(); ++v) {
-    if (words.size() == count && !(log_probs[v] > worst)) continue;
-    const auto word = static_cast<std::int32_t>(v);
-    if (word == Vocabulary::eos_id || word == Vocabulary::bos_id) continue;
-    if (words.size() == count) words.pop_back();
-    words.insert(std::upper_bound(words.begin(), words.end(), word, before), word);
-    worst = log_probs[static_cast<std::size_t>(words.back())];
-  }
-}
-
 }  // namespace
 
 std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std::int32_t> source_lengths,
-                                     std::int64_t vocabulary, const SearchSettings& settings) {
+                                     const SearchSettings& settings) {
   const auto sentences = static_cast<std::int64_t>(source_lengths.size());
   const std::int64_t width = std::max(settings.beam_width, 1);
   const auto rows = static_cast<std::size_t>(sentences * width);
@@ -78,7 +59,6 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
   for (std::size_t r = 0; r < rows; ++r) parents[r] = static_cast<std::int32_t>(r);
   std::vector<float> received, received_before;
   std::vector<Candidate> candidates;
-  std::vector<std::int32_t> best_words;
 
   const auto limit_of = [&](std::int64_t s) -> std::int64_t {
     return settings.max_steps > 0 ? settings.max_steps : 2 * source_lengths[static_cast<std::size_t>(s)] + 10;
@@ -88,10 +68,12 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
 
   for (std::int64_t step = 0; step < steps; ++step) {
     scorer.step(parents, words);
-    const std::span<const float> log_probs = scorer.log_probabilities();
-    const std::span<const float> attention = scorer.attention_weights();
+    const std::span<const double> best_words = scorer.best_words();
+    const std::size_t each = rows == 0 ? 0 : best_words.size() / rows;
+    const std::span<const float> attention =
+        settings.coverage_penalty != 0 ? scorer.attention_weights() : std::span<const float>();
     const std::size_t source_steps = rows == 0 ? 0 : attention.size() / rows;
-    if (settings.coverage_penalty != 0 && !attention.empty()) {
+    if (!attention.empty()) {
       received_before.swap(received);
       received.assign(attention.begin(), attention.end());
       for (std::size_t r = 0; r < rows && step > 0; ++r) {
@@ -124,16 +106,19 @@ std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std
           candidates.push_back({hypothesis.score, hypothesis.log_probability, r, Vocabulary::eos_id, true});
           continue;
         }
-        const auto row =
-            log_probs.subspan(static_cast<std::size_t>(r * vocabulary), static_cast<std::size_t>(vocabulary));
-        most_probable(row, static_cast<std::size_t>(width), best_words);
-        for (const std::int32_t word : best_words) {
-          const double log_probability = hypothesis.log_probability + row[static_cast<std::size_t>(word)];
+        const std::span<const double> row = best_words.subspan(static_cast<std::size_t>(r) * each, each);
+        const std::size_t known = each / 2;
+        std::int64_t taken = 0;
+        for (std::size_t i = 0; i < known && taken < width; ++i) {
+          const auto word = static_cast<std::int32_t>(row[i]);
+          if (word == Vocabulary::eos_id || word == Vocabulary::bos_id) continue;
+          ++taken;
+          const double log_probability = hypothesis.log_probability + row[known + i];
           candidates.push_back(
               {log_probability / length_factor(hypothesis.words.size() + 1, settings.length_penalty),
                log_probability, r, word, false});
         }
-        const double log_probability = hypothesis.log_probability + row[Vocabulary::eos_id];
+        const double log_probability = hypothesis.log_probability + row.back();
         double score = log_probability / length_factor(hypothesis.words.size(), settings.length_penalty);
         if (!received.empty()) {
           const auto length = static_cast<std::size_t>(source_lengths[static_cast<std::size_t>(s)]);

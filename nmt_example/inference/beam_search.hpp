@@ -20,10 +20,16 @@ class NextWordScorer {
   virtual ~NextWordScorer() = default;
   /// Row r continues the hypothesis of row parents[r] with words[r].
   virtual void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) = 0;
+
+  // Of the last step, valid until the next call.
   /// [rows * vocabulary], for the next word.
-  [[nodiscard]] virtual std::span<const float> log_probabilities() const = 0;
+  [[nodiscard]] virtual std::span<const float> log_probabilities() = 0;
+  /// [rows * (2 k + 1)], k = beam_width + 2 or, if it has fewer words, the vocabulary's size: of each row,
+  /// the k most probable next words, the most probable first and the lower of equal ones; their
+  /// log-probabilities; that of </s>.
+  [[nodiscard]] virtual std::span<const double> best_words() = 0;
   /// [rows * source_steps]; empty without attention.
-  [[nodiscard]] virtual std::span<const float> attention_weights() const = 0;
+  [[nodiscard]] virtual std::span<const float> attention_weights() = 0;
 };
 
 struct Translation {
@@ -39,9 +45,8 @@ struct Translation {
 /// cut off at max_steps after those that have ended. Where the beam has fewer hypotheses than are to be
 /// returned, the rest are without words and have a score of minus infinity. `length` is without </s>. Ties go
 /// to the lower row and word. (tensorflow/nmt allows twice the longest source of a batch, so its results
-/// depend on the batches.) Cost: at most max_steps scorer steps, and one pass over the log-probabilities for
-/// each.
+/// depend on the batches.) Cost: at most max_steps scorer steps.
 std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std::int32_t> source_lengths,
-                                     std::int64_t vocabulary, const SearchSettings& settings);
+                                     const SearchSettings& settings);
 
 }  // namespace nmt

@@ -16,12 +16,11 @@ class ModelScorer final : public NextWordScorer {
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
     model_.step(parents, words);
   }
-  [[nodiscard]] std::span<const float> log_probabilities() const override {
-    return model_.log_probabilities();
+  [[nodiscard]] std::span<const float> log_probabilities() override { return model_.log_probabilities(); }
+  [[nodiscard]] std::span<const double> best_words() override {
+    return model_.best_words(Vocabulary::eos_id);
   }
-  [[nodiscard]] std::span<const float> attention_weights() const override {
-    return model_.attention_weights();
-  }
+  [[nodiscard]] std::span<const float> attention_weights() override { return model_.attention_weights(); }
 
  private:
   SearchModel& model_;
@@ -105,7 +104,7 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     ModelScorer scorer(search);
     const std::int64_t vocabulary = model_.shape().target_vocabulary;
     const auto found = samples_ ? sample(scorer, lengths, numbers, vocabulary, sampling_)
-                                : beam_search(scorer, lengths, vocabulary, settings_);
+                                : beam_search(scorer, lengths, settings_);
     for (std::size_t i = 0; i < found.size(); ++i) {
       translations[order[begin + i / of_each] * of_each + i % of_each] = target_.decode(found[i].words);
     }

@@ -176,7 +176,9 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   samples_ = arena_.take_indices(sentences);
   parents_ = arena_.take_indices(rows);
   words_ = arena_.take_indices(rows);
-  log_probs_ = arena_.take_full(rows, network_.projection.vocabulary());
+  const std::int64_t vocabulary = network_.projection.vocabulary();
+  log_probs_ = arena_.take_full(rows, vocabulary);
+  best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 1, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, beam_);
 }
@@ -193,22 +195,35 @@ void SearchModel::start(const BatchView& batch) {
     host_indices_.push_back(static_cast<std::int32_t>(r / beam_));
   }
   backend_.upload(parents_, host_indices_);
-  const StepContext step{backend_, model_.parameters_, {}, samples_};
-  network_.encoder->forward(step, source_, source_lengths_);
-  network_.decoder.start_search(step, network_.encoder->result(), parents_);
+  network_.encoder->forward(context(), source_, source_lengths_);
+  network_.decoder.start_search(context(), network_.encoder->result(), parents_);
 }
 
 void SearchModel::step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) {
   backend_.upload(parents_, parents);
   backend_.upload(words_, words);
-  const StepContext step{backend_, model_.parameters_, {}, samples_};
-  network_.decoder.search_step(step, network_.encoder->result(), parents_, words_);
-  network_.projection.log_probabilities(step, network_.decoder.output(), log_probs_);
+  network_.decoder.search_step(context(), network_.encoder->result(), parents_, words_);
+}
+
+std::span<const float> SearchModel::log_probabilities() {
+  network_.projection.log_probabilities(context(), network_.decoder.output(), log_probs_);
   log_probabilities_.resize(static_cast<std::size_t>(log_probs_.size()));
   backend_.download(log_probs_, log_probabilities_);
+  return log_probabilities_;
+}
+
+std::span<const double> SearchModel::best_words(std::int32_t also) {
+  network_.projection.best_words(context(), network_.decoder.output(), also, log_probs_, best_);
+  best_words_.resize(static_cast<std::size_t>(best_.size()));
+  backend_.download(best_, best_words_);
+  return best_words_;
+}
+
+std::span<const float> SearchModel::attention_weights() {
   const Tensor weights = network_.decoder.search_weights();
   weights_.resize(static_cast<std::size_t>(weights.size()));
   if (!weights_.empty()) backend_.download(weights, weights_);
+  return weights_;
 }
 
 }  // namespace nmt

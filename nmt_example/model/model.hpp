@@ -122,15 +122,20 @@ class SearchModel {
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t sentences, std::int64_t source_steps);
   /// Encodes the sources. Uses only `sentences`, `source_steps`, `source` and `source_lengths` of the batch.
   void start(const BatchView& batch);
-  /// Row r continues row parents[r] with words[r]. Fills log_probabilities() and attention_weights().
+  /// Row r continues row parents[r] with words[r].
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words);
 
+  // What the last step gives, computed when it is asked for, and valid until the next call.
   /// [rows * target vocabulary]
-  [[nodiscard]] std::span<const float> log_probabilities() const noexcept { return log_probabilities_; }
+  [[nodiscard]] std::span<const float> log_probabilities();
+  /// [rows * (2 k + 1)], k = `beam` + 2 or the vocabulary's size: of each row, the k most probable next
+  /// words, the most probable first; their log-probabilities; that of word `also`.
+  [[nodiscard]] std::span<const double> best_words(std::int32_t also);
   /// [rows * source_steps]; empty without attention.
-  [[nodiscard]] std::span<const float> attention_weights() const noexcept { return weights_; }
+  [[nodiscard]] std::span<const float> attention_weights();
 
  private:
+  [[nodiscard]] StepContext context() const { return {backend_, model_.parameters_, {}, samples_}; }
   void plan(std::int64_t sentences, std::int64_t source_steps);
 
   Model& model_;
@@ -142,8 +147,9 @@ class SearchModel {
   std::int64_t sentences_ = 0;
   std::int64_t source_steps_ = 0;
   Indices source_, source_lengths_, samples_, parents_, words_;
-  Tensor log_probs_;
+  Tensor log_probs_, best_;
   std::vector<float> log_probabilities_, weights_;
+  std::vector<double> best_words_;
   std::vector<std::int32_t> host_indices_;
 };
 

@@ -151,4 +151,10 @@ void OutputProjection::log_probabilities(const StepContext& step, const Tensor& 
   step.backend.log_softmax(log_probs);
 }
 
+void OutputProjection::best_words(const StepContext& step, const Tensor& output, std::int32_t also,
+                                  const Tensor& logits, const Tensor& best) {
+  compute_logits(step.backend, all_words(step), output, logits);
+  step.backend.best_log_softmax(logits, also, best);
+}
+
 }  // namespace nmt

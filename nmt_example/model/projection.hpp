@@ -34,6 +34,9 @@ class OutputProjection {
             const Tensor& sums);
   /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
+  /// The most probable next words; see Backend::best_log_softmax. `logits`: working memory.
+  void best_words(const StepContext& step, const Tensor& output, std::int32_t also, const Tensor& logits,
+                  const Tensor& best);
 
   [[nodiscard]] std::int64_t vocabulary() const noexcept { return vocabulary_; }
 

@@ -561,6 +561,30 @@ TEST_P(BackendOperation, LogSoftmax) {
     }
 }
 
+// A search would follow other words than the most probable ones.
+TEST_P(BackendOperation, BestLogSoftmax) {
+  for (const std::int64_t rows : {0, 1, 3, 64})
+    for (const std::int64_t vocabulary : {1, 3, 17, 64, 129, 5003})
+      for (const std::int64_t count : {0, 1, 7, 130}) {
+        if (count > vocabulary) continue;
+        SCOPED_TRACE(testing::Message() << count << " of " << rows << "x" << vocabulary);
+        // Quarters, so that there are many ties and that no rounding makes others.
+        const Values x = random_.values(rows, vocabulary, -10, 10).map([](double value) {
+          return std::round(4 * value) / 4;
+        });
+        const auto operation = [&](Memory& memory) {
+          const Tensor logits = memory.tensor(x);
+          const Tensor best = memory.sums(rows * (2 * count + 1)).reshaped(rows, 2 * count + 1);
+          memory->best_log_softmax(logits, static_cast<std::int32_t>(vocabulary / 2), best);
+          return Outputs{memory.read(best.col_range(0, count)), memory.read(best.col_range(count, count + 1)),
+                         memory.read(logits)};
+        };
+        const double error = (64 + 2 * std::sqrt(static_cast<double>(vocabulary)) + 4 * 10) * fp32_roundoff;
+        expect_reference(operation,
+                         {Values(rows, count), Values(rows, count + 1, error), Values(rows, vocabulary)});
+      }
+}
+
 TEST_P(BackendOperation, OptimisersTakeNoRows) {
   Memory memory(*backend_, GetParam().layout);
   const Tensor none = memory.tensor(Values(0, 3));

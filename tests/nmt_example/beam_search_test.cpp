@@ -9,6 +9,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 
 #include "nmt_example/data/vocabulary.hpp"
@@ -62,8 +63,22 @@ class WrittenScorer final : public NextWordScorer {
     ++steps_;
     fill();
   }
-  [[nodiscard]] std::span<const float> log_probabilities() const override { return log_probabilities_; }
-  [[nodiscard]] std::span<const float> attention_weights() const override { return weights_; }
+  [[nodiscard]] std::span<const float> log_probabilities() override { return log_probabilities_; }
+  [[nodiscard]] std::span<const double> best_words() override {
+    best_words_.clear();
+    std::vector<std::size_t> words(size_);
+    for (std::size_t r = 0; r < rows_.size(); ++r) {
+      const auto row = std::span(log_probabilities_).subspan(r * size_, size_);
+      std::iota(words.begin(), words.end(), std::size_t{0});
+      std::ranges::stable_sort(words, std::greater(), [&](std::size_t word) { return row[word]; });
+      const auto best = std::span(words).first(std::min(width_ + 2, size_));
+      for (const std::size_t word : best) best_words_.push_back(static_cast<double>(word));
+      for (const std::size_t word : best) best_words_.push_back(static_cast<double>(row[word]));
+      best_words_.push_back(static_cast<double>(row[eos]));
+    }
+    return best_words_;
+  }
+  [[nodiscard]] std::span<const float> attention_weights() override { return weights_; }
   [[nodiscard]] int steps() const { return steps_; }
 
  private:
@@ -89,6 +104,7 @@ class WrittenScorer final : public NextWordScorer {
   AttentionOf attention_;
   std::vector<Words> rows_;
   std::vector<float> log_probabilities_, weights_;
+  std::vector<double> best_words_;
   int steps_ = 0;
 };
 
@@ -103,7 +119,7 @@ DistributionOf table(std::map<Words, Distribution> entries) {
 Translation search(const DistributionOf& distribution, const SearchSettings& settings,
                    const AttentionOf& attention = {}, std::int32_t source_length = 1) {
   WrittenScorer scorer(1, settings.beam_width, distribution, attention);
-  return beam_search(scorer, std::span(&source_length, 1), vocabulary, settings).at(0);
+  return beam_search(scorer, std::span(&source_length, 1), settings).at(0);
 }
 
 /// An arbitrary but repeatable distribution.
@@ -214,7 +230,7 @@ TEST(BeamSearch, MaxStepsCutsOffWhatDoesNotEnd) {
   for (const int width : {1, 3}) {
     WrittenScorer scorer(1, width, never);
     const std::int32_t length = 1;
-    const auto found = beam_search(scorer, std::span(&length, 1), vocabulary, {width, 0, 0, 4});
+    const auto found = beam_search(scorer, std::span(&length, 1), {width, 0, 0, 4});
     EXPECT_EQ(found.at(0).words, (Words{a, a, a, a}));
     EXPECT_EQ(scorer.steps(), 4);
   }
@@ -226,7 +242,7 @@ TEST(BeamSearch, WithoutMaxStepsEachSentenceHasALimitOfItsOwn) {
   const std::vector<std::int32_t> lengths{1, 3, 2};
   for (const int width : {1, 3}) {
     WrittenScorer scorer(3, width, never);
-    const auto found = beam_search(scorer, lengths, vocabulary, {width, 0, 0, 0});
+    const auto found = beam_search(scorer, lengths, {width, 0, 0, 0});
     for (std::size_t s = 0; s < 3; ++s) {
       EXPECT_EQ(found.at(s).words, Words(static_cast<std::size_t>(2 * lengths[s] + 10), a));
       EXPECT_NEAR(found.at(s).log_probability, (2 * lengths[s] + 10) * std::log(0.6), 1e-5);
@@ -249,7 +265,7 @@ TEST(BeamSearch, StopsWhenAllHaveEnded) {
   const auto t = table({{{}, {{a, 0.7}, {b, 0.3}}}});
   WrittenScorer scorer(1, 2, t);
   const std::int32_t length = 1;
-  beam_search(scorer, std::span(&length, 1), vocabulary, {2, 0, 0, 50});
+  beam_search(scorer, std::span(&length, 1), {2, 0, 0, 50});
   EXPECT_EQ(scorer.steps(), 2);
 }
 
@@ -283,13 +299,13 @@ TEST(BeamSearch, EachSentenceIsSearchedAsIfAlone) {
   for (const int width : {1, 2, 4}) {
     const SearchSettings settings{width, 0.8, 0.3, 0};
     WrittenScorer together(sentences, width, some_distribution, some_attention);
-    const auto found = beam_search(together, lengths, vocabulary, settings);
+    const auto found = beam_search(together, lengths, settings);
     ASSERT_EQ(found.size(), sentences);
     for (std::size_t s = 0; s < sentences; ++s) {
       WrittenScorer alone(
           1, width, [s](std::size_t, const Words& words) { return some_distribution(s, words); },
           [s](std::size_t, const Words& words) { return some_attention(s, words); });
-      const auto expected = beam_search(alone, std::span(&lengths[s], 1), vocabulary, settings).at(0);
+      const auto expected = beam_search(alone, std::span(&lengths[s], 1), settings).at(0);
       EXPECT_EQ(found[s].words, expected.words) << "sentence " << s << ", width " << width;
       EXPECT_EQ(found[s].score, expected.score);
     }
@@ -333,7 +349,7 @@ TEST(BeamSearch, WideBeamEqualsExhaustiveSearch) {
         WrittenScorer scorer(
             1, everything, [s](std::size_t, const Words& words) { return some_distribution(s, words); },
             [s](std::size_t, const Words& words) { return some_attention(s, words); });
-        const auto found = beam_search(scorer, std::span(&length, 1), vocabulary, settings).at(0);
+        const auto found = beam_search(scorer, std::span(&length, 1), settings).at(0);
         Best best;
         Words words;
         search_all(s, words, 0.0, {0, 0, 0}, 3, settings, 4, best);

@@ -167,25 +167,25 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
         words.push_back(k == right ? batch.target_in[static_cast<std::size_t>(t * sentences + b)] : 7);
       }
     search.step(parents, words);
+    const std::span<const float> log_probabilities = search.log_probabilities();
+    const std::span<const float> weights = search.attention_weights();
     for (std::int64_t b = 0; b < sentences; ++b) {
       const auto row = static_cast<std::size_t>((b * beam + right) * vocabulary);
       double probability = 0;
       for (std::size_t v = 0; v < static_cast<std::size_t>(vocabulary); ++v)
-        probability += std::exp(static_cast<double>(search.log_probabilities()[row + v]));
+        probability += std::exp(static_cast<double>(log_probabilities[row + v]));
       EXPECT_NEAR(probability, 1, 1e-5);
       if (t >= batch.target_lengths[static_cast<std::size_t>(b)]) continue;
       nll -= static_cast<double>(
-          search
-              .log_probabilities()[row + static_cast<std::size_t>(
-                                             batch.target_out[static_cast<std::size_t>(t * sentences + b)])]);
+          log_probabilities[row + static_cast<std::size_t>(
+                                      batch.target_out[static_cast<std::size_t>(t * sentences + b)])]);
       if (!GetParam().shape.has_attention()) {
-        EXPECT_TRUE(search.attention_weights().empty());
+        EXPECT_TRUE(weights.empty());
         continue;
       }
       double weight = 0;
       for (std::int64_t s = 0; s < batch.view.source_steps; ++s) {
-        const float w = search.attention_weights()[static_cast<std::size_t>(
-            (b * beam + right) * batch.view.source_steps + s)];
+        const float w = weights[static_cast<std::size_t>((b * beam + right) * batch.view.source_steps + s)];
         if (s >= batch.source_lengths[static_cast<std::size_t>(b)]) {
           EXPECT_EQ(w, 0.0f) << "attends to padding";
         }

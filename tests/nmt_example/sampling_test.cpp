@@ -44,8 +44,9 @@ class WrittenScorer final : public NextWordScorer {
       }
     }
   }
-  [[nodiscard]] std::span<const float> log_probabilities() const override { return log_probabilities_; }
-  [[nodiscard]] std::span<const float> attention_weights() const override { return {}; }
+  [[nodiscard]] std::span<const float> log_probabilities() override { return log_probabilities_; }
+  [[nodiscard]] std::span<const double> best_words() override { return {}; }
+  [[nodiscard]] std::span<const float> attention_weights() override { return {}; }
 
  private:
   std::vector<Words> rows_;

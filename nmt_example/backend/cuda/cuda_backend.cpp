@@ -241,6 +241,11 @@ class CudaBackend final : public Backend {
     cuda::log_softmax(stream_.get(), logits);
     check_launch("log_softmax");
   }
+  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
+    assert(best.type == ddl::DataType::f64 && best.cols / 2 <= logits.cols);
+    cuda::best_log_softmax(stream_.get(), logits, also, best);
+    check_launch("best_log_softmax");
+  }
 
   // Optimisers ----------------------------------------------------------------------------------
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {

@@ -69,8 +69,10 @@ void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Ten
 // softmax_kernels.cu
 /// `scratch`: two f64 a row.
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
-                           float label_smoothing, bool gradient, float scale, const Tensor& sums, double* scratch);
+                           float label_smoothing, bool gradient, float scale, const Tensor& sums,
+                           double* scratch);
 void log_softmax(cudaStream_t stream, const Tensor& logits);
+void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best);
 
 // optimizer_kernels.cu
 inline constexpr std::size_t update_blocks = 1024;

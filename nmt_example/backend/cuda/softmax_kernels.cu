@@ -67,6 +67,43 @@ __global__ void log_softmax_kernel(View logits) {
   for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) x[v] = (x[v] - largest) - log_sum;
 }
 
+struct MaxKey {
+  __device__ unsigned long long operator()(unsigned long long a, unsigned long long b) const {
+    return a > b ? a : b;
+  }
+};
+
+/// Greater for greater values and, if these are equal, for the lower column; neither 0 nor the largest key.
+__device__ unsigned long long key_of(float value, Index column) {
+  const unsigned bits = __float_as_uint(value);
+  const unsigned ordered = bits >> 31 != 0 ? ~bits : bits | 0x80000000u;
+  return static_cast<unsigned long long>(ordered) << 32 | (0xfffffffeu - static_cast<unsigned>(column));
+}
+
+/// Finds the best columns one after the other: each is the best of those that are worse than the one before.
+__global__ void best_log_softmax_kernel(View logits, Index also, Index count, double* best, Index stride) {
+  const float* const x = logits.row(blockIdx.x);
+  double* const found = best + blockIdx.x * stride;
+  const float largest = row_max(x, logits.cols);
+  float exp_sum = 0;
+  for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) exp_sum += expf(x[v] - largest);
+  const auto log_sum = static_cast<float>(log(block_sum(static_cast<double>(exp_sum))));
+  unsigned long long before = ~0ull;
+  for (Index i = 0; i < count; ++i) {
+    unsigned long long key = 0;
+    for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) {
+      const unsigned long long other = key_of((x[v] - largest) - log_sum, v);
+      if (other < before) key = MaxKey{}(key, other);
+    }
+    before = reduce_block(key, 0ull, MaxKey{});
+    if (threadIdx.x != 0) continue;
+    const Index column = 0xfffffffeu - static_cast<unsigned>(before);
+    found[i] = static_cast<double>(column);
+    found[count + i] = (x[column] - largest) - log_sum;
+  }
+  if (threadIdx.x == 0) found[2 * count] = (x[also] - largest) - log_sum;
+}
+
 }  // namespace
 
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
@@ -81,6 +118,12 @@ void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indi
 void log_softmax(cudaStream_t stream, const Tensor& logits) {
   if (logits.rows == 0) return;
   log_softmax_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(logits);
+}
+
+void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best) {
+  if (logits.rows == 0) return;
+  best_log_softmax_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(
+      logits, also, best.cols / 2, best.as<double>(), best.stride);
 }
 
 }  // namespace nmt::cuda
