@@ -167,6 +167,35 @@ struct Products::Impl {
         stream, {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}});
   }
 
+  void multiply(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
+                const Tensor& c) {
+    const Key key{{a, ta}, {b, tb}, {c, Transpose::no}, accumulate};
+    auto found = plain.find(key);
+    if (found == plain.end()) found = plain.emplace(key, prepared(ta, tb, a, b, accumulate, c)).first;
+    run(found->second, a, b.data, c);
+  }
+
+  void multiply_packed(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
+                       const Tensor& c) {
+    Tensor typed = parameter;
+    typed.type = a.type;
+    Parameter& packed_parameter = parameters[{parameter.data, {typed, tb}}];
+    const Key key{{a, Transpose::no}, {typed, tb}, {c, Transpose::no}, accumulate};
+    auto found = packed_parameter.products.find(key);
+    if (found == packed_parameter.products.end()) {
+      const memory::desc x = described(a, Transpose::no), z = described(c, Transpose::no);
+      if (!packed_parameter.values) {
+        const memory::desc any = packed(a.cols, c.cols, a.type);
+        packed_parameter.values = memory(product(engine, x, any, z, accumulate).weights_desc(), engine);
+      }
+      found = packed_parameter.products
+                  .emplace(key, prepared(x, packed_parameter.values.get_desc(), z, accumulate))
+                  .first;
+    }
+    if (packed_parameter.version != version) pack(packed_parameter, parameter, tb);
+    run(found->second, a, packed_parameter.values.get_data_handle(), c);
+  }
+
   void emulate(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
                const Tensor& c) {
     const Tensor x = rounded_copy(a, a_copy), y = rounded_copy(b, b_copy);
@@ -201,6 +230,16 @@ void Products::forget() noexcept { ++impl_->version; }
 
 namespace {
 
+/// Calls f(begin, count) for a multiple of 256 and for the rest. Batches have many lengths, and each prepared
+/// product keeps its own code: some 100 kB.
+template <typename F>
+void in_parts(std::int64_t size, F f) {
+  constexpr std::int64_t part = 256;
+  const std::int64_t whole = size / part * part;
+  if (whole > 0) f(std::int64_t{0}, whole);
+  if (whole < size) f(whole, size - whole);
+}
+
 /// Throws oneDNN's error with the sizes.
 template <typename F>
 void naming_sizes(const Tensor& a, const Tensor& b, F f) {
@@ -219,12 +258,15 @@ void Products::multiply(Transpose ta, Transpose tb, const Tensor& a, const Tenso
                         const Tensor& c) {
   naming_sizes(a, b, [&] {
     if (impl_->emulated) return impl_->emulate(ta, tb, a, b, accumulate, c);
-    const Key key{{a, ta}, {b, tb}, {c, Transpose::no}, accumulate};
-    auto found = impl_->plain.find(key);
-    if (found == impl_->plain.end()) {
-      found = impl_->plain.emplace(key, impl_->prepared(ta, tb, a, b, accumulate, c)).first;
+    if (ta == Transpose::no) {
+      return in_parts(a.rows, [&](std::int64_t begin, std::int64_t count) {
+        impl_->multiply(ta, tb, a.row_range(begin, count), b, accumulate, c.row_range(begin, count));
+      });
     }
-    impl_->run(found->second, a, b.data, c);
+    in_parts(a.rows, [&](std::int64_t begin, std::int64_t count) {
+      const Tensor y = tb == Transpose::no ? b.row_range(begin, count) : b.col_range(begin, count);
+      impl_->multiply(ta, tb, a.row_range(begin, count), y, accumulate || begin > 0, c);
+    });
   });
 }
 
@@ -234,24 +276,9 @@ void Products::multiply_packed(const Tensor& a, Transpose tb, const Tensor& para
     if (impl_->emulated && a.type != ddl::DataType::f32) {
       return impl_->emulate(Transpose::no, tb, a, parameter, accumulate, c);
     }
-    Tensor typed = parameter;
-    typed.type = a.type;
-    Parameter& packed_parameter = impl_->parameters[{parameter.data, {typed, tb}}];
-    const Key key{{a, Transpose::no}, {typed, tb}, {c, Transpose::no}, accumulate};
-    auto found = packed_parameter.products.find(key);
-    if (found == packed_parameter.products.end()) {
-      const memory::desc x = described(a, Transpose::no), z = described(c, Transpose::no);
-      if (!packed_parameter.values) {
-        const memory::desc any = packed(a.cols, c.cols, a.type);
-        packed_parameter.values =
-            memory(product(impl_->engine, x, any, z, accumulate).weights_desc(), impl_->engine);
-      }
-      found = packed_parameter.products
-                  .emplace(key, impl_->prepared(x, packed_parameter.values.get_desc(), z, accumulate))
-                  .first;
-    }
-    if (packed_parameter.version != impl_->version) impl_->pack(packed_parameter, parameter, tb);
-    impl_->run(found->second, a, packed_parameter.values.get_data_handle(), c);
+    in_parts(a.rows, [&](std::int64_t begin, std::int64_t count) {
+      impl_->multiply_packed(a.row_range(begin, count), tb, parameter, accumulate, c.row_range(begin, count));
+    });
   });
 }
 
