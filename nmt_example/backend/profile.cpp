@@ -74,7 +74,7 @@ std::string Profile::report() {
   std::ranges::sort(rows, std::greater(), [](const auto& row) { return row.second.seconds; });
   const double memory = memory_rate(inner());
   double flops = 0, best_seconds = 0, named = 0;
-  std::string text = fmt::format("{:<38} {:>8} {:>9} {:>6} {:>8} {:>8} {:>7} {:>8}\n", "operation", "calls",
+  std::string text = fmt::format("{:<46} {:>8} {:>9} {:>6} {:>8} {:>8} {:>7} {:>8}\n", "operation", "calls",
                                  "ms a step", "share", "GFLOP/s", "of GEMM", "GB/s", "of copy");
   for (const auto& [key, total] : rows) {
     named += total.seconds;
@@ -90,11 +90,11 @@ std::string Profile::report() {
       rate = fmt::format("{:.1f}", total.flops / total.seconds * 1e-9);
       of_gemm = fmt::format("{:.0f}%", 100 * total.flops / total.seconds / best);
     }
-    text += fmt::format("{:<38} {:>8.1f} {:>9.2f} {:>5.1f}% {:>8} {:>8} {:>7.1f} {:>7.0f}%\n", name,
+    text += fmt::format("{:<46} {:>8.1f} {:>9.2f} {:>5.1f}% {:>8} {:>8} {:>7.1f} {:>7.0f}%\n", name,
                         total.calls / steps_, ms, 100 * total.seconds / seconds_, rate, of_gemm,
                         total.bytes / total.seconds * 1e-9, 100 * total.bytes / total.seconds / memory);
   }
-  text += fmt::format("{:<38} {:>8} {:>9.2f} {:>5.1f}%\n", "outside (batches, reduction, statistics)", "",
+  text += fmt::format("{:<46} {:>8} {:>9.2f} {:>5.1f}%\n", "outside (batches, reduction, statistics)", "",
                       (seconds_ - named) / steps_ * 1e3, 100 * (seconds_ - named) / seconds_);
   text += fmt::format(
       "a step: {:.1f} ms, {:.1f} GFLOP, {:.1f} GFLOP/s: {:.0f}% of the {:.1f} GFLOP/s that oneDNN reaches in "
