@@ -1,6 +1,8 @@
 // Models whose activations have 16 bits, against the same model in fp64: what rounding does to the loss and
 // to gradients, for every model, and whether its errors cancel over batches.
 
+#include <tuple>
+
 #include "nmt_example/model_test_support.hpp"
 
 namespace nmt::test {
@@ -62,34 +64,44 @@ TEST_P(MixedPrecision, AScaledLossHasScaledGradients) {
   const std::vector<Values> gradients = model.gradients();
   model->scale_loss(1024);
   EXPECT_EQ(model.run(batch.view, GetParam()).smoothed, loss.smoothed);
-  EXPECT_EQ(squared_distance(scaled(model.gradients(), 1.0 / 1024), gradients), 0);
+  const std::vector<Values> found = scaled(model.gradients(), 1.0 / 1024);
+  for (std::size_t i = 0; i < gradients.size(); ++i)
+    EXPECT_TRUE(close(found[i], gradients[i], 0)) << model.name(i);
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, MixedPrecision, testing::ValuesIn(model_cases()),
                          [](const auto& test) { return test.param.name; });
 
+// The roundings of activations differ from batch to batch and cancel. Those of the parameters are the same in
+// all of them, and stay: over 1,000 batches gradients are too long or too short by up to 2.3e-3 in models of
+// 6 and 10 units, and by less than 5e-4 in those of 16 to 32 units (20 shapes were measured). One batch is
+// off by 4e-3.
 TEST(MixedPrecision, ErrorsCancelOverManyBatches) {
-  const ModelCase c{"", shape_of(24, true, 2, 1, AttentionKind::scaled_luong)};
-  const BatchLimits limits{2, 3, 4};
-  TestModel model = mixed(c.shape, limits, 0.2);
-  TestModel reference(make_reference_backend(), c.shape, limits, 0.2);
-  Random random(5);
-  double along = 0, exact_squares = 0;
-  for (int b = 0; b < 1000; ++b) {
-    Corpus corpus;
-    for (int s = 0; s < 2; ++s) {
-      corpus.sources.push_back(random.integers(2 + s, 3, 10));
-      corpus.targets.push_back(random.integers(3 - s, 3, 8));
-      corpus.samples.push_back(2 * b + s);
+  for (const auto& [units, decoder_layers, bound] :
+       {std::tuple(10, 2, 3e-3), std::tuple(24, 1, 1e-3), std::tuple(24, 2, 1e-3)}) {
+    const ModelCase c{"", shape_of(units, true, 2, decoder_layers, AttentionKind::scaled_luong)};
+    const BatchLimits limits{4, 5, 6};
+    TestModel model = mixed(c.shape, limits, 0.2);
+    TestModel reference(make_reference_backend(), c.shape, limits, 0.2);
+    Random random(5);
+    double along = 0, exact_squares = 0;
+    for (int b = 0; b < 1000; ++b) {
+      Corpus corpus;
+      for (int s = 0; s < 2; ++s) {
+        corpus.sources.push_back(random.integers(1 + s, 3, 10));
+        corpus.targets.push_back(random.integers(5 - s, 3, 8));
+        corpus.samples.push_back(2 * b + s);
+      }
+      const Batch batch(corpus, 0, 2);
+      model.run(batch.view, c);
+      reference.run(batch.view, c);
+      const std::vector<Values> exact = reference.gradients();
+      along += products(model.gradients(), exact);
+      exact_squares += squares(exact);
     }
-    const Batch batch(corpus, 0, 2);
-    model.run(batch.view, c);
-    reference.run(batch.view, c);
-    const std::vector<Values> exact = reference.gradients();
-    along += products(model.gradients(), exact);
-    exact_squares += squares(exact);
+    EXPECT_NEAR(along / exact_squares, 1, bound)
+        << units << " units, " << decoder_layers << " decoder layers";
   }
-  EXPECT_NEAR(along / exact_squares, 1, 1e-3);
 }
 
 }  // namespace
