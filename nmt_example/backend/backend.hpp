@@ -191,6 +191,34 @@ class Backend {
   };
   virtual void lstm_cell_backward(const LstmStepBackward& step) = 0;
 
+  /// A layer of the same cells over a whole sequence whose input is known ahead. Tensors are time-major.
+  struct LstmLayer {
+    Tensor x;       ///< [steps * batch, inputs]
+    Tensor kernel;  ///< [inputs + units, 4 units], a parameter
+    Tensor bias;    ///< [1, 4 units]
+    Tensor gates;   ///< [steps * batch, 4 units]
+    /// [(steps + 1) * batch, units]: h and c before and after steps; a layer that reads backwards goes from
+    /// the last rows to the first. Those before the first step are set.
+    Tensor h, c;
+    Tensor tanh_c;           ///< [steps * batch, units]
+    Tensor output;           ///< [steps * batch, units]; may be empty
+    Indices lengths;         ///< See `LstmStep`.
+    bool from_zero = false;  ///< h before the first step is zero.
+    bool reads_backwards = false;
+    double forget_bias = 1.0;
+  };
+  /// What `gates = x Wx` and `lstm_cell_forward` for each step do. Returns false, having done nothing, if the
+  /// backend has nothing faster for these sizes; the caller then goes step by step.
+  virtual bool lstm_layer_forward(const LstmLayer&) { return false; }
+  /// The backward pass of a layer whose `lstm_layer_forward` returned true. Nothing of `layer` has changed.
+  struct LstmLayerBackward {
+    Tensor d_output;          ///< [steps * batch, units]
+    Tensor d_h, d_c;          ///< [batch, units]: after the last step; become those before the first.
+    Tensor d_kernel, d_bias;  ///< To be added to.
+    Tensor d_x;               ///< [steps * batch, inputs]: set, unless empty; may be `d_output`.
+  };
+  virtual void lstm_layer_backward(const LstmLayer&, const LstmLayerBackward&) {}
+
   // Other cells ---------------------------------------------------------------------------------
   virtual void cell_rows(CellOperation operation, const CellRows& rows) = 0;
 

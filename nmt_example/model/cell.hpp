@@ -47,6 +47,27 @@ struct CellSequence {
   Tensor gates, saved;
 };
 
+/// All steps of a layer whose input is known ahead. Rows of `states` and `c` are those before and after
+/// steps, of which those before the first step are set.
+struct CellLayer {
+  Tensor x;                ///< [steps * rows, inputs]
+  Tensor states;           ///< [(steps + 1) * rows, units]: h
+  Tensor c;                ///< [(steps + 1) * rows, units], or empty
+  Tensor gates;            ///< [steps * rows, gate_columns()]
+  Tensor saved;            ///< [steps * rows, saved_columns()]
+  Tensor output;           ///< [steps * rows, units]; may be empty.
+  Indices lengths;         ///< As in `CellStep`.
+  bool from_zero = false;  ///< h before the first step is zero.
+  bool reads_backwards = false;
+};
+
+/// The backward pass of the same layer.
+struct CellLayerBackward {
+  Tensor d_output;   ///< [steps * rows, units]
+  RnnState d_state;  ///< [rows, units]: after the last step; becomes that before the first.
+  Tensor d_x;        ///< To be set; may be empty, and the tensor of `d_output`.
+};
+
 /// A recurrent unit: its parameters and one step, forward and backward. A layer (`RnnLayer`) has the tensors
 /// and goes through the steps.
 class Cell {
@@ -60,6 +81,12 @@ class Cell {
   [[nodiscard]] virtual std::int64_t saved_columns() const = 0;
   [[nodiscard]] virtual std::int64_t scratch_columns() const { return 0; }
   [[nodiscard]] virtual std::int64_t product_columns() const { return 0; }
+
+  /// Computes the whole layer, if the backend has a faster way than step by step; otherwise returns false,
+  /// having done nothing.
+  virtual bool forward_layer(const StepContext&, const CellLayer&) const { return false; }
+  /// The backward pass of a layer whose `forward_layer` returned true: adds to the parameters' gradients.
+  virtual void backward_layer(const StepContext&, const CellLayer&, const CellLayerBackward&) const {}
 
   /// gates = products with the first inputs `x` of all steps.
   virtual void project(const StepContext& step, const Tensor& x, const Tensor& gates) const = 0;

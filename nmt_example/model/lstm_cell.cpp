@@ -9,6 +9,37 @@ LstmCell::LstmCell(ParameterLayout& layout, const std::string& name, std::int64_
       bias_(layout.declare(name + "/bias", 1, 4 * units, 0)),
       forget_bias_(forget_bias) {}
 
+Backend::LstmLayer LstmCell::layer_of(const StepContext& step, const CellLayer& layer) const {
+  return {.x = layer.x,
+          .kernel = step.value(kernel_),
+          .bias = step.value(bias_),
+          .gates = layer.gates,
+          .h = layer.states,
+          .c = layer.c,
+          .tanh_c = layer.saved,
+          .output = layer.output,
+          .lengths = layer.lengths,
+          .from_zero = layer.from_zero,
+          .reads_backwards = layer.reads_backwards,
+          .forget_bias = forget_bias_};
+}
+
+bool LstmCell::forward_layer(const StepContext& step, const CellLayer& layer) const {
+  return step.backend.lstm_layer_forward(layer_of(step, layer));
+}
+
+void LstmCell::backward_layer(const StepContext& step, const CellLayer& layer,
+                              const CellLayerBackward& gradients) const {
+  step.backend.lstm_layer_backward(layer_of(step, layer), {.d_output = gradients.d_output,
+                                                           .d_h = gradients.d_state.h,
+                                                           .d_c = gradients.d_state.c,
+                                                           .d_kernel = step.gradient(kernel_),
+                                                           .d_bias = step.gradient(bias_),
+                                                           .d_x = gradients.d_x});
+  step.added_gradient(bias_);
+  step.added_gradient(kernel_);
+}
+
 void LstmCell::project(const StepContext& step, const Tensor& x, const Tensor& gates) const {
   step.backend.multiply(x, Transpose::no, first_rows(step.value(kernel_), x.cols), false, gates);
 }

@@ -45,22 +45,43 @@ Tensor RnnLayer::output() const {
 
 void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
                        const RnnState& initial) {
-  read_ahead(step, inputs);
+  drop_ahead(step, inputs);
   start(step, initial);
   lengths_ = lengths;
-  for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
+  at_once_ = cell_->forward_layer(step, whole());
+  if (!at_once_) {
+    cell_->project(step, ahead_, gates_);
+    for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
+  }
   if (residual_) step.backend.add(inputs.front(), output_);
 }
 
 void RnnLayer::backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
                         const Tensor& d_inputs) {
   start_backward(step, d_final);
-  for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
-  finish_backward(step, d_inputs);
+  if (at_once_) {
+    cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
+    drop_back(step, d_inputs);
+  } else {
+    for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
+    finish_backward(step, d_inputs);
+  }
   if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
 }
 
-void RnnLayer::read_ahead(const StepContext& step, std::span<const Tensor> inputs) {
+CellLayer RnnLayer::whole() const {
+  return {.x = ahead_,
+          .states = input_,
+          .c = c_,
+          .gates = gates_,
+          .saved = saved_,
+          .output = output_,
+          .lengths = lengths_,
+          .from_zero = from_zero_,
+          .reads_backwards = reads_backwards_};
+}
+
+void RnnLayer::drop_ahead(const StepContext& step, std::span<const Tensor> inputs) {
   if (step.dropout.rate == 0 && ahead_parts_ == 1) {
     ahead_ = inputs.front();
   } else {
@@ -70,6 +91,18 @@ void RnnLayer::read_ahead(const StepContext& step, std::span<const Tensor> input
                 parts_[p].dropout_column);
     }
   }
+}
+
+void RnnLayer::drop_back(const StepContext& step, const Tensor& d_ahead) const {
+  if (d_ahead.data == nullptr) return;
+  for (std::size_t p = 0; p < ahead_parts_; ++p) {
+    const Tensor d = d_ahead.col_range(parts_[p].first, parts_[p].columns);
+    step.drop(d, d, dropout_site_, 0, parts_[p].dropout_column);
+  }
+}
+
+void RnnLayer::read_ahead(const StepContext& step, std::span<const Tensor> inputs) {
+  drop_ahead(step, inputs);
   cell_->project(step, ahead_, gates_);
 }
 
@@ -135,10 +168,7 @@ void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
   cell_->add_gradients(step, {ahead_, input, gates_, saved_});
   if (d_ahead.data == nullptr) return;
   cell_->project_back(step, gates_, d_ahead);
-  for (std::size_t p = 0; p < ahead_parts_; ++p) {
-    const Tensor d = d_ahead.col_range(parts_[p].first, parts_[p].columns);
-    step.drop(d, d, dropout_site_, 0, parts_[p].dropout_column);
-  }
+  drop_back(step, d_ahead);
 }
 
 void RnnLayer::select(const StepContext& step, const Indices& parents) {

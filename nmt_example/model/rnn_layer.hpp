@@ -78,6 +78,9 @@ class RnnLayer {
     std::int64_t first, columns, dropout_column;
   };
 
+  void drop_ahead(const StepContext& step, std::span<const Tensor> inputs);
+  void drop_back(const StepContext& step, const Tensor& d_ahead) const;
+  [[nodiscard]] CellLayer whole() const;
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const {
     return x.empty() ? Tensor() : x.row_range(t * sentences_, sentences_);
   }
@@ -107,6 +110,7 @@ class RnnLayer {
   Tensor d_input_, d_c_, scratch_;
   Indices lengths_;
   bool from_zero_ = false;
+  bool at_once_ = false;  // the cell computed the whole layer
 };
 
 }  // namespace nmt
