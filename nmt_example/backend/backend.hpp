@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -7,6 +8,7 @@
 #include <string>
 
 #include "nmt_example/backend/philox.hpp"
+#include "nmt_example/backend/step_rules.hpp"
 #include "nmt_example/backend/tensor.hpp"
 
 struct CUstream_st;
@@ -49,6 +51,9 @@ struct UpdateTensors {
 };
 
 struct UpdateSettings {
+  /// In the backend's memory: replaces `learning_rate`, `gradient_scale` and `step`. A step that is not taken
+  /// changes nothing but `zero_gradients`. Rules that measure know them from the host alone.
+  const StepFactors* factors = nullptr;
   double learning_rate = 0;
   double gradient_scale = 1;
   double weight_decay = 0;
@@ -110,9 +115,14 @@ class Backend {
   }
   /// `from` has no gaps between rows and may be overwritten after the call. Converts to `to`'s type.
   virtual void upload(const Tensor& to, std::span<const float> from) = 0;
-  virtual void upload(const Indices& to, std::span<const std::int32_t> from) = 0;
+  virtual void upload_bytes(void* to, std::span<const std::byte> from) = 0;
+  void upload(const Indices& to, std::span<const std::int32_t> from) {
+    assert(static_cast<std::int64_t>(from.size()) <= to.size);
+    upload_bytes(to.data, std::as_bytes(from));
+  }
   virtual void download(const Tensor& from, std::span<float> to) = 0;
   virtual void download(const Tensor& from, std::span<double> to) = 0;
+  virtual void download_bytes(const void* from, std::span<std::byte> to) = 0;
   virtual void zero(const Tensor& x) = 0;
   virtual void copy(const Tensor& from, const Tensor& to) = 0;
   /// to += from
@@ -252,10 +262,11 @@ class Backend {
   [[nodiscard]] virtual std::int64_t logits_rows(std::int64_t vocabulary) const = 0;
   /// Rows of logits [N, V] and their targets. sums (two f64): sums[0] += sum of -log p(target),
   /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
-  /// Sets `gradient`, if it has memory, to `scale` times the gradient of the smoothed loss; it may be the
-  /// logits themselves, or a 16-bit tensor whose rows begin where theirs do. Logits are overwritten.
+  /// Sets `gradient`, if it has memory, to `scale` (in the backend's memory; null: 1) times the gradient of
+  /// the smoothed loss; it may be the logits themselves, or a 16-bit tensor whose rows begin where theirs do.
+  /// Logits are overwritten.
   virtual void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                                     const Tensor& gradient, double scale, const Tensor& sums) = 0;
+                                     const Tensor& gradient, const double* scale, const Tensor& sums) = 0;
   /// Rows become log-probabilities.
   virtual void log_softmax(const Tensor& logits) = 0;
   /// What a search needs of `log_softmax`, without writing the rest. Row r of `best` (f64, [N, 2 k + 1], k at
@@ -266,8 +277,13 @@ class Backend {
   // Optimisers ----------------------------------------------------------------------------------
   /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.
   virtual void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) = 0;
-  /// result (one f64) = the largest absolute value of x, contiguous and without NaN; 0 if it is empty.
+  /// result (one f64) = the largest absolute value of x, contiguous; 0 if it is empty. Undefined with NaN.
   virtual void largest_magnitude(const Tensor& x, const Tensor& result) = 0;
+  /// `nmt::end_step` on what the pointers refer to, all in the backend's memory.
+  virtual void end_step(const StepRules& rules, const StepInput& input, StepState* state,
+                        StepRecord* record) {
+    nmt::end_step(rules, input, *state, *record);
+  }
 };
 
 /// `threads` per rank, at least 1.

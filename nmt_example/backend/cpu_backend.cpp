@@ -61,11 +61,14 @@ class CpuBackend final : public Backend {
       rows().put(to, r, 0);
     }
   }
-  void upload(const Indices& to, std::span<const std::int32_t> from) override {
-    std::copy(from.begin(), from.end(), to.data);
+  void upload_bytes(void* to, std::span<const std::byte> from) override {
+    if (!from.empty()) std::memcpy(to, from.data(), from.size());
   }
   void download(const Tensor& from, std::span<float> to) override { download_to(from, to.data()); }
   void download(const Tensor& from, std::span<double> to) override { download_to(from, to.data()); }
+  void download_bytes(const void* from, std::span<std::byte> to) override {
+    std::memcpy(to.data(), from, to.size());
+  }
   void zero(const Tensor& x) override {
     const auto element = static_cast<std::int64_t>(ddl::size_of(x.type));
     const auto clear = [](std::byte* from, std::int64_t bytes) {
@@ -381,9 +384,10 @@ class CpuBackend final : public Backend {
   /// The kernel and its gradient are read and written once for each block; logits leave the caches anyway.
   [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 1024; }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             const Tensor& gradient, double scale, const Tensor& sums) override {
+                             const Tensor& gradient, const double* scale, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
-    const float factor = gradient.data != nullptr ? static_cast<float>(scale) : 0.0f;
+    const float factor =
+        gradient.data != nullptr ? static_cast<float>(scale != nullptr ? *scale : 1.0) : 0.0f;
     double nll = 0;
     double smoothed = 0;
     // Row losses are added in the order of rows, whatever the number of threads.
@@ -420,6 +424,10 @@ class CpuBackend final : public Backend {
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
     // The sums of blocks are added in order, whatever thread has which block.
     constexpr std::int64_t block = 16384;
+    if (settings.factors != nullptr && !settings.factors->takes) {
+      if (settings.zero_gradients) zero(tensors.gradients);
+      return;
+    }
     const std::int64_t size = tensors.values.size();
     const std::int64_t blocks = (size + block - 1) / block;
     const UpdateFactors<float> factors = factors_of<float>(settings);

@@ -116,9 +116,12 @@ class ReferenceBackend final : public Backend {
     for_each(to, [&](Index r, Index c) { at(to, r, c) = from[static_cast<std::size_t>(r * to.cols + c)]; });
   }
 
-  void upload(const Indices& to, std::span<const std::int32_t> from) override {
-    assert(static_cast<Index>(from.size()) <= to.size);
-    std::copy(from.begin(), from.end(), to.data);
+  void upload_bytes(void* to, std::span<const std::byte> from) override {
+    std::copy(from.begin(), from.end(), static_cast<std::byte*>(to));
+  }
+
+  void download_bytes(const void* from, std::span<std::byte> to) override {
+    std::copy_n(static_cast<const std::byte*>(from), to.size(), to.begin());
   }
 
   void download(const Tensor& from, std::span<float> to) override {
@@ -393,7 +396,8 @@ class ReferenceBackend final : public Backend {
   [[nodiscard]] std::int64_t logits_rows(std::int64_t) const override { return 32; }
 
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             const Tensor& gradient, double scale, const Tensor& sums) override {
+                             const Tensor& gradient, const double* scale, const Tensor& sums) override {
+    const double factor = scale != nullptr ? *scale : 1.0;
     assert(targets.size == logits.rows && (gradient.data == nullptr || gradient.data == logits.data) &&
            sums.size() == 2 && sums.contiguous());
     const auto vocabulary = static_cast<double>(logits.cols);
@@ -410,7 +414,7 @@ class ReferenceBackend final : public Backend {
       if (gradient.data == nullptr) continue;
       for (Index v = 0; v < logits.cols; ++v) {
         const double wanted = (v == target ? 1 - label_smoothing : 0.0) + label_smoothing / vocabulary;
-        at(logits, r, v) = scale * (std::exp(log_probability(v)) - wanted);
+        at(logits, r, v) = factor * (std::exp(log_probability(v)) - wanted);
       }
     }
   }
@@ -441,6 +445,10 @@ class ReferenceBackend final : public Backend {
 
   // Optimisers ----------------------------------------------------------------------------------
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
+    if (settings.factors != nullptr && !settings.factors->takes) {
+      if (settings.zero_gradients) zero(tensors.gradients);
+      return;
+    }
     const UpdateFactors<double> factors = factors_of<double>(settings);
     const UpdateArrays<double> arrays(tensors);
     double values = 0, measured = 0;

@@ -26,20 +26,28 @@ struct UpdateFactors {
 };
 
 template <typename Real>
-UpdateFactors<Real> factors_of(const UpdateSettings& s) {
-  const double correction1 = 1.0 - std::pow(s.beta1, static_cast<double>(s.step));
-  const double correction2 = 1.0 - std::pow(s.beta2, static_cast<double>(s.step));
-  return {static_cast<Real>(s.gradient_scale),
-          static_cast<Real>(s.learning_rate),
-          static_cast<Real>(s.learning_rate * s.gradient_scale),
+NMT_HOST_DEVICE UpdateFactors<Real> factors_of(const UpdateSettings& s, const StepFactors& step) {
+  return {static_cast<Real>(step.gradient_scale),
+          static_cast<Real>(step.learning_rate),
+          static_cast<Real>(step.learning_rate * step.gradient_scale),
           static_cast<Real>(s.weight_decay),
-          static_cast<Real>(s.learning_rate * s.weight_decay),
+          static_cast<Real>(step.learning_rate * s.weight_decay),
           static_cast<Real>(s.beta1),
           static_cast<Real>(s.beta2),
-          static_cast<Real>(1.0 / correction1),
-          static_cast<Real>(s.learning_rate / correction1),
-          static_cast<Real>(1.0 / std::sqrt(correction2)),
+          static_cast<Real>(1.0 / step.correction1),
+          static_cast<Real>(step.learning_rate / step.correction1),
+          static_cast<Real>(1.0 / std::sqrt(step.correction2)),
           static_cast<Real>(s.epsilon)};
+}
+
+/// Of settings that the host knows.
+inline StepFactors given_factors(const UpdateSettings& s) {
+  return step_factors(s.gradient_scale, s.learning_rate, s.beta1, s.beta2, s.step);
+}
+
+template <typename Real>
+UpdateFactors<Real> factors_of(const UpdateSettings& s) {
+  return factors_of<Real>(s, s.factors != nullptr ? *s.factors : given_factors(s));
 }
 
 /// What a rule reads and changes.

@@ -33,14 +33,19 @@ class WrappedBackend : public Backend {
   void upload(const Tensor& to, std::span<const float> from) override {
     call({.operation = "upload", .bytes = bytes_of(to)}, [&] { inner_->upload(to, from); });
   }
-  void upload(const Indices& to, std::span<const std::int32_t> from) override {
-    call({.operation = "upload", .bytes = bytes_of(to)}, [&] { inner_->upload(to, from); });
+  void upload_bytes(void* to, std::span<const std::byte> from) override {
+    call({.operation = "upload", .bytes = static_cast<double>(from.size())},
+         [&] { inner_->upload_bytes(to, from); });
   }
   void download(const Tensor& from, std::span<float> to) override {
     call({.operation = "download", .bytes = bytes_of(from)}, [&] { inner_->download(from, to); });
   }
   void download(const Tensor& from, std::span<double> to) override {
     call({.operation = "download", .bytes = bytes_of(from)}, [&] { inner_->download(from, to); });
+  }
+  void download_bytes(const void* from, std::span<std::byte> to) override {
+    call({.operation = "download", .bytes = static_cast<double>(to.size())},
+         [&] { inner_->download_bytes(from, to); });
   }
   void zero(const Tensor& x) override {
     call({.operation = "zero", .bytes = bytes_of(x)}, [&] { inner_->zero(x); });
@@ -155,7 +160,7 @@ class WrappedBackend : public Backend {
     return inner_->logits_rows(vocabulary);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             const Tensor& gradient, double scale, const Tensor& sums) override {
+                             const Tensor& gradient, const double* scale, const Tensor& sums) override {
     call({.operation = "softmax_cross_entropy", .bytes = bytes_of(logits, logits)},
          [&] { inner_->softmax_cross_entropy(logits, targets, label_smoothing, gradient, scale, sums); });
   }
@@ -174,6 +179,10 @@ class WrappedBackend : public Backend {
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
     call({.operation = "largest_magnitude", .bytes = bytes_of(x)},
          [&] { inner_->largest_magnitude(x, result); });
+  }
+  void end_step(const StepRules& rules, const StepInput& input, StepState* state,
+                StepRecord* record) override {
+    call({.operation = "end_step"}, [&] { inner_->end_step(rules, input, state, record); });
   }
 
  protected:

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -63,9 +64,9 @@ void Model::check(const BatchView& batch) const {
   }
 }
 
-BatchLoss Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout,
-                                  double label_smoothing, const ReadyFunction& ready, GradientUse use) {
-  return run(batch, dropout, label_smoothing, &ready, use);
+void Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+                             const ReadyFunction& ready, const Tensor& sums, GradientUse use) {
+  run(batch, dropout, label_smoothing, &ready, sums, use);
 }
 
 std::size_t Model::bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
@@ -94,11 +95,16 @@ BatchLoss Model::evaluate(const BatchView& batch) {
             static_cast<double>(std::max(workspace_bytes_, largest_workspace)) / 1e9));
   }
   arena_.reserve(backend_, bytes);
-  return run(batch, {}, 0.0, nullptr, GradientUse::replace);
+  if (batch.sentences == 0) return {};
+  run(batch, {}, 0.0, nullptr, {}, GradientUse::replace);
+  double sums[2];
+  backend_.download(sums_, sums);
+  return {sums[0], sums[1],
+          std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
 }
 
-BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                     const ReadyFunction* ready, GradientUse use) {
+void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+                const ReadyFunction* ready, const Tensor& sums, GradientUse use) {
   const bool training = ready != nullptr;
   if (training) check(batch);
   if (training && use == GradientUse::replace) backend_.zero(parameters_.gradients());
@@ -106,7 +112,7 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
     if (training) {
       for (std::size_t i = parameters_.count(); i-- > 0;) (*ready)(i);
     }
-    return {};
+    return;
   }
   host_rows_.clear();
   host_targets_.clear();
@@ -127,7 +133,7 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   backend_.upload(samples_, batch.samples);
   backend_.upload(loss_rows_.range(0, words), host_rows_);
   backend_.upload(targets_.range(0, words), host_targets_);
-  backend_.zero(sums_);
+  if (!training) backend_.zero(sums_);
 
   const auto tell = [&](std::string_view part) {
     if (training && on_part_) on_part_(part);
@@ -142,15 +148,13 @@ BatchLoss Model::run(const BatchView& batch, const DropoutSettings& dropout, dou
   decoder.forward(step, encoder->result(), target_in_);
   tell("loss");
   projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words), host_targets_,
-                  label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_, sums_);
+                  label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_,
+                  training ? sums : sums_);
   if (training) {
     tell("backward");
     decoder.backward(step, encoder->result(), target_in_);
     encoder->backward(step, source_);
   }
-  double sums[2];
-  backend_.download(sums_, sums);
-  return {sums[0], sums[1], words};
 }
 
 SearchModel::SearchModel(Model& model, std::int64_t beam)

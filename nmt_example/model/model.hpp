@@ -69,12 +69,14 @@ class Model {
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
 
   /// Sets the gradients to those of the batch's summed loss, or adds these. Calls `ready` once for each
-  /// parameter, when its gradient is final. A batch without sentences has zero gradients.
-  BatchLoss forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                             const ReadyFunction& ready, GradientUse use = GradientUse::replace);
-  /// From now on `forward_backward` sets or adds gradients times `scale`, so that small ones are not lost in
-  /// 16 bits.
-  void scale_loss(double scale) noexcept { loss_scale_ = scale; }
+  /// parameter, when its gradient is final. A batch without sentences has zero gradients. Adds the batch's
+  /// loss to `sums`: two f64 of the backend, as `BatchLoss` has them.
+  void forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+                        const ReadyFunction& ready, const Tensor& sums,
+                        GradientUse use = GradientUse::replace);
+  /// From now on `forward_backward` sets or adds gradients times `scale`, in the backend's memory, so that
+  /// small ones are not lost in 16 bits. Null: 1.
+  void scale_loss(const double* scale) noexcept { loss_scale_ = scale; }
   /// Sets the function that `forward_backward` calls when a part begins.
   void on_part(PartFunction hears) { on_part_ = std::move(hears); }
   /// Whether evaluating such a batch needs no more working memory than training.
@@ -84,8 +86,8 @@ class Model {
   BatchLoss evaluate(const BatchView& batch);
 
  private:
-  BatchLoss run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                const ReadyFunction* ready, GradientUse use);
+  void run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
+           const ReadyFunction* ready, const Tensor& sums, GradientUse use);
   void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
   std::size_t bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
                        bool training);
@@ -102,9 +104,9 @@ class Model {
   std::size_t workspace_bytes_ = 0;
 
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
-  Tensor sums_;
+  Tensor sums_;  // of `evaluate`
   std::vector<std::int32_t> host_rows_, host_targets_;
-  double loss_scale_ = 1;
+  const double* loss_scale_ = nullptr;
   std::vector<int> missing_;  // see BackwardProgress
   PartFunction on_part_;
 

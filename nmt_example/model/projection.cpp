@@ -107,7 +107,7 @@ void OutputProjection::add_sampled_gradients(const StepContext& step, const Weig
 
 void OutputProjection::loss(const StepContext& step, const Tensor& output, const Indices& rows,
                             const Indices& targets, std::span<const std::int32_t> words,
-                            double label_smoothing, const Tensor& d_output, double scale,
+                            double label_smoothing, const Tensor& d_output, const double* scale,
                             const Tensor& sums) {
   Backend& backend = step.backend;
   const bool gradient = d_output.data != nullptr;

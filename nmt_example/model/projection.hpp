@@ -30,8 +30,8 @@ class OutputProjection {
   /// targets, for the host. With `d_output`, sets it (zero in rows not listed) and adds to the parameters'
   /// gradients, all times `scale`; the loss is then among sampled words, if the shape says so.
   void loss(const StepContext& step, const Tensor& output, const Indices& rows, const Indices& targets,
-            std::span<const std::int32_t> words, double label_smoothing, const Tensor& d_output, double scale,
-            const Tensor& sums);
+            std::span<const std::int32_t> words, double label_smoothing, const Tensor& d_output,
+            const double* scale, const Tensor& sums);
   /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
   /// The most probable next words; see Backend::best_log_softmax. `logits`: working memory.

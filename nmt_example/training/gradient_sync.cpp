@@ -60,6 +60,7 @@ GradientSync::GradientSync(ddl::Context& context, const Options& options, Backen
       context.log().notice(fmt::format("gradients go through the host's memory, because {}", error.what()));
     }
   }
+  outcome_ = backend.allocate(sizeof(ddl::DeviceOutcome));
   gradients_.emplace(backend, gradients_of(model.parameters()));
   if (options.sharded_update) parameters_.emplace(backend, values_);
   reducer_.emplace(context, in_rows(gradients_->gradients(), model, options), how);
@@ -82,14 +83,20 @@ void GradientSync::accumulate(const std::function<void()>& micro_batch) {
   link_ ? reducer_->finish(backend_.stream()) : static_cast<void>(reducer_->wait());
 }
 
-ddl::ReducedStep GradientSync::finish() {
+const ddl::DeviceOutcome* GradientSync::finish() {
   if (link_) {
     reducer_->finish(backend_.stream());
-    return reducer_->result();
+    return reducer_->outcome();
   }
   const ddl::ReducedStep step = reducer_->wait();
   gradients_->upload();
-  return step;
+  const ddl::DeviceOutcome outcome{step.weight, step.scale, step.norm, step.finite ? 1U : 0U};
+  backend_.upload_bytes(outcome_.get(), std::as_bytes(std::span(&outcome, 1)));
+  return static_cast<const ddl::DeviceOutcome*>(outcome_.get());
+}
+
+void GradientSync::check() {
+  if (link_) reducer_->result();
 }
 
 void GradientSync::gather() {

@@ -44,8 +44,11 @@ class GradientSync {
   void ready(std::size_t index, std::optional<std::span<const std::int32_t>> rows);
   /// Runs a micro-batch, with its calls of `begin` and `ready`; its gradients stay on this rank.
   void accumulate(const std::function<void()>& micro_batch);
-  /// The backend's work from now on sees the sums over all ranks.
-  ddl::ReducedStep finish();
+  /// The backend's work from now on sees the sums over all ranks, and the result that is returned, in the
+  /// backend's memory, until the next step.
+  const ddl::DeviceOutcome* finish();
+  /// Waits for the last step. Throws what went wrong in the steps so far.
+  void check();
 
   /// With --sharded_update: the elements that this rank updates; see ddl::GradientReducer.
   [[nodiscard]] std::span<const ddl::GradientPiece> shards() const { return reducer_->shards(); }
@@ -68,6 +71,7 @@ class GradientSync {
   std::optional<HostMirror> gradients_;   // on the host, if there is no link
   std::optional<HostMirror> parameters_;  // on the host, for `gather`
   std::optional<ddl::GradientReducer> reducer_;
+  std::shared_ptr<void> outcome_;              // of the last step, if there is no link
   std::vector<std::vector<float>> residuals_;  // host copies of a device's residuals
 };
 

@@ -195,12 +195,22 @@ void Optimizer::move_second_moments() {
   backend_.upload(second_moments_, second_on_host_);
 }
 
-void Optimizer::update(std::int64_t step, double gradient_scale, double learning_rate) {
-  settings_.learning_rate = learning_rate;
-  settings_.gradient_scale = gradient_scale;
-  settings_.step = step;
+void Optimizer::update(const StepFactors* step) {
   settings_.zero_gradients = whole_;
-  if (recipe_.measure) measure(*recipe_.measure);
+  settings_.factors = step;
+  if (recipe_.measure) {
+    StepFactors known;
+    backend_.download_bytes(step, std::as_writable_bytes(std::span(&known, 1)));
+    if (!known.takes) {
+      if (whole_) backend_.zero(parameters_.gradients());
+      return;
+    }
+    settings_.factors = nullptr;
+    settings_.learning_rate = known.learning_rate;
+    settings_.gradient_scale = known.gradient_scale;
+    settings_.step = known.step;
+    measure(*recipe_.measure);
+  }
   if (kind_ == OptimizerKind::novograd) move_second_moments();
   for (const Stretch& stretch : stretches_) {
     UpdateSettings settings = settings_of(stretch);

@@ -38,9 +38,9 @@ class Optimizer {
   /// zero. Collective.
   void take(std::span<const ddl::GradientPiece> shards, SumOverRanks sum_over_ranks);
 
-  /// `step` counts from 1; gradients are multiplied by `gradient_scale`. Afterwards the gradients are zero if
-  /// it `is_whole`, else undefined. Collective with shards.
-  void update(std::int64_t step, double gradient_scale, double learning_rate);
+  /// `step`, the `done`-th, is in the backend's memory. Afterwards the gradients are zero if it `is_whole`,
+  /// else undefined. Rules that measure norms (lamb, novograd, LARC) wait for them. Collective with shards.
+  void update(const StepFactors* step);
 
   /// A part of the optimiser's state.
   struct State {

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <initializer_list>
 #include <iostream>
 
 #include "ddl/broadcast_parameters.hpp"
@@ -108,28 +109,35 @@ class Trainer {
       const bool time_is_up =
           options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
       if (profile_ != nullptr) profile_->begin_step();
-      const auto [report, stop, votes, diverged, left_out] =
-          step_.run(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
-      out_of_time = stop;
-      if (!diverged.empty()) {
-        roll_back(diverged, progress);
+      for (std::int64_t left = steps_to_event({eval_steps, score_steps}); left > 0 && step_.room() > 0;
+           --left)
+        step_.queue();
+      const auto results =
+          step_.collect(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
+      out_of_time = results.back().stop;
+      if (!results.back().diverged.empty()) {
+        roll_back(results.back().diverged, progress);
         saved_now = true;
         continue;
       }
-      if (!left_out.empty()) {
-        if (progress) progress->note(left_out);
-        continue;
+      for (const TrainingStep::Result& result : results) {
+        if (!result.left_out.empty()) {
+          if (progress) progress->note(result.left_out);
+          continue;
+        }
+        if (profile_ != nullptr) profile_->end_step(result.report.seconds);
+        // A full disk must end every rank, not only the one that writes the log.
+        if (progress || !options_.log_jsonl.empty()) write_progress(progress, result.report);
       }
+      if (state_.step == step_.done()) continue;  // no step was taken
       state_.step = step_.done();
-      if (profile_ != nullptr) profile_->end_step(report.seconds);
-      // A full disk must end every rank, not only the one that writes the log.
-      if (progress || !options_.log_jsonl.empty()) write_progress(progress, report);
       // Before evaluation and saving, which are pointless once the ranks' parameters differ.
       if (options_.drift_check_steps > 0 && every(options_.drift_check_steps)) step_.check_drift();
-      if (checkpoint_ != nullptr) request = checkpoint_->acknowledge(votes);
+      if (checkpoint_ != nullptr) request = checkpoint_->acknowledge(results.back().votes);
       // The sender of SIGTERM does not wait long.
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
-      const bool last = !in_haste && (out_of_time || report.step == options_.num_train_steps);
+      const bool last =
+          !in_haste && (out_of_time || static_cast<std::int64_t>(state_.step) == options_.num_train_steps);
       const bool evaluates = !in_haste && every(eval_steps);
       const bool scores = translates() && dev_ && !in_haste && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
@@ -156,6 +164,17 @@ class Trainer {
   }
 
  private:
+  /// How many steps there are until something else than a step is due, if it is due every so many steps.
+  [[nodiscard]] std::int64_t steps_to_event(std::initializer_list<std::int64_t> periods) const {
+    const auto done = static_cast<std::int64_t>(state_.step);
+    std::int64_t steps = options_.num_train_steps - done;
+    const auto until = [&](std::int64_t period) { steps = std::min(steps, period - done % period); };
+    for (const std::int64_t period : periods) until(period);
+    until(options_.steps_per_stats);
+    if (options_.drift_check_steps > 0) until(options_.drift_check_steps);
+    return steps;
+  }
+
   void start(const SavedRun* saved) {
     if (saved == nullptr) {
       model_.parameters().initialize(backend_, options_.init_op, options_.init_weight, options_.random_seed);
@@ -228,7 +247,9 @@ class Trainer {
       check_resumable(state_, checkpoint);
       try {
         step_.seek(state_.step, state_.sampler);
-        step_.loss_scale().restore(state_.loss_scale);
+        LossScale scale = step_.loss_scale();
+        nmt::restore(scale, state_.loss_scale);
+        step_.set_loss_scale(scale);
       } catch (const ddl::Error& error) {
         if (error.code() != ddl::ErrorCode::mismatch) throw;
         throw ddl::Error(
@@ -317,7 +338,7 @@ class Trainer {
     if (checkpoint_ == nullptr) return;
     scorer_.keep_best(state_);
     state_.sampler = step_.sampler_state();
-    state_.loss_scale = step_.loss_scale().state();
+    state_.loss_scale = state_of(step_.loss_scale());
     state_.reducer = step_.gradients().state();
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
                                step_.residuals());

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <functional>
 
@@ -14,9 +13,12 @@
 namespace nmt {
 namespace {
 
-/// Batches without a break that are left out because their gradients are not finite, before that is
-/// divergence.
-constexpr int most_left_out = 50;
+StepRules rules_of(const Options& options) {
+  return {.max_gradient_norm = options.max_gradient_norm,
+          .beta1 = options.adam_beta1,
+          .beta2 = options.adam_beta2,
+          .loss_per_sentence = options.loss_per == LossPer::sentence};
+}
 
 ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& options) {
   Options schedule;
@@ -50,7 +52,14 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       ready_([this](std::size_t index) { report_ready(index); }),
       source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
       target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)),
-      loss_scale_(options) {
+      rules_(rules_of(options)),
+      measures_(make_loss_scale(options).measures()),
+      memory_(backend.allocate(sizeof(Memory))) {
+  StepState first;
+  first.loss_scale = make_loss_scale(options);
+  set_state(first);
+  model.scale_loss(&memory()->state.loss_scale.value);
+  queued_.reserve(most_queued);
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
@@ -65,9 +74,30 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
   share_.samples.reserve(sentences);
 }
 
+StepState TrainingStep::state() {
+  StepState now;
+  backend_.download_bytes(&memory()->state, std::as_writable_bytes(std::span(&now, 1)));
+  return now;
+}
+
+void TrainingStep::set_state(const StepState& state) {
+  backend_.upload_bytes(&memory()->state, std::as_bytes(std::span(&state, 1)));
+}
+
+void TrainingStep::set_loss_scale(const LossScale& scale) {
+  StepState now = state();
+  now.loss_scale = scale;
+  set_state(now);
+}
+
 void TrainingStep::seek(std::uint64_t done, std::string_view sampler_state) {
   phases_.restore(done, sampler_state);
   done_ = done;
+  StepState now = state();
+  now.done = static_cast<std::int64_t>(done);
+  now.left_out = 0;
+  now.halted = false;
+  set_state(now);
 }
 
 void TrainingStep::check_drift() {
@@ -88,125 +118,141 @@ void TrainingStep::report_ready(std::size_t index) {
   gradients_.ready(index, rows_);
 }
 
-/// Computes the gradients of this rank's share of the batch, in micro-batches. Returns the share's loss.
-BatchLoss TrainingStep::forward_backward() {
+/// Computes the gradients of this rank's share of the batch, in micro-batches.
+void TrainingStep::forward_backward() {
   std::span<const std::size_t> left = share_.samples;
   const std::size_t most =
       options_.micro_batch_size > 0 ? static_cast<std::size_t>(options_.micro_batch_size) : left.size();
-  BatchLoss loss;
-  words_ = 0;
   GradientUse use = gradients_are_zero_ ? GradientUse::add : GradientUse::replace;
   gradients_are_zero_ = false;
   for (; left.size() > most; left = left.subspan(most), use = GradientUse::add) {
-    const auto part = [&] { micro_batch(left.first(most), use, loss); };
+    const auto part = [&] { micro_batch(left.first(most), use); };
     gradients_.accumulate(std::ref(part));
   }
-  micro_batch(left, use, loss);
-  return loss;
+  micro_batch(left, use);
 }
 
-void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum) {
+void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use) {
   {
     const auto scope = context_.timeline().scope("batch");
     fill_batch(dataset_, samples, batch_);
   }
   gradients_.begin(static_cast<double>(batch_.target_tokens));
   // Dropout belongs to the batch, so it uses the sampler's step and not the optimiser's.
-  const BatchLoss loss =
-      model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
-                              options_.label_smoothing, ready_, use);
+  model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
+                          options_.label_smoothing, ready_, loss_sums(), use);
   part_.reset();
   gradients_.part({});
-  sum.negative_log_likelihood += loss.negative_log_likelihood;
-  words_ += options_.language_model ? batch_.target_tokens : batch_.words;
+  queued_.back().words += options_.language_model ? batch_.target_tokens : batch_.words;
 }
 
-void TrainingStep::update(double gradient_scale, double learning_rate) {
-  const auto scope = context_.timeline().scope("optimizer");
-  optimizer_.update(static_cast<std::int64_t>(done_), gradient_scale, learning_rate);
+/// The largest absolute sum of gradients over all ranks, with the loss scale.
+void TrainingStep::measure_largest_gradient() {
+  const Tensor result(&memory()->magnitude, 1, 1, 1, ddl::DataType::f64);
+  const ParameterSet& parameters = model_.parameters();
+  if (!options_.sharded_update) return backend_.largest_magnitude(parameters.gradients(), result);
+  double largest[1] = {0};
+  for (const ddl::GradientPiece& piece : gradients_.shards()) {
+    const Tensor gradient = parameters.gradient(piece.gradient);
+    backend_.largest_magnitude(
+        gradient.reshaped(1, gradient.size())
+            .col_range(static_cast<std::int64_t>(piece.first), static_cast<std::int64_t>(piece.count)),
+        result);
+    double of_these[1];
+    backend_.download(result, std::span(of_these));
+    largest[0] = std::max(largest[0], of_these[0]);
+  }
+  context_.communicator().all_reduce(std::span(largest), ddl::ReduceOp::max);
+  backend_.upload_bytes(&memory()->magnitude, std::as_bytes(std::span(largest)));
+}
+
+std::size_t TrainingStep::room() const {
+  if (backend_.host_accessible()) return queued_.empty() ? 1 : 0;
+  // A phase's steps are queued when it is known that they belong to it.
+  const std::uint64_t next = done_ + queued_.size();
+  return phases_.number(next) == phases_.number(done_) ? most_queued - queued_.size() : 0;
+}
+
+void TrainingStep::begin_queue() {
+  begin_ = std::chrono::steady_clock::now();
+  std::array<double, most_queued> rates{};
+  const std::size_t count = backend_.host_accessible() ? 1 : most_queued;
+  for (std::size_t i = 0; i < count; ++i)
+    rates[i] = learning_rate_factor_ * scaling_.learning_rate(done_ + i);
+  backend_.upload_bytes(&memory()->learning_rates, std::as_bytes(std::span(rates).first(count)));
+}
+
+void TrainingStep::queue() {
+  const auto scope = context_.timeline().scope("step");
+  if (queued_.empty()) begin_queue();
+  queued_.push_back({.phase = phases_.number(done_)});
+  phases_.next(done_, share_);
+  backend_.zero(loss_sums());
+  forward_backward();
+  const ddl::DeviceOutcome* const reduced = gradients_.finish();
+  const auto update = context_.timeline().scope("optimizer");
+  if (measures_) measure_largest_gradient();
+  backend_.end_step(rules_,
+                    {.sentences = static_cast<double>(share_.global_samples),
+                     .learning_rates = memory()->learning_rates.data(),
+                     .first = static_cast<std::int64_t>(done_),
+                     .reduced = reduced,
+                     .loss_sum = memory()->loss_sums,
+                     .magnitude = &memory()->magnitude},
+                    &memory()->state, &memory()->records[queued_.size() - 1]);
+  optimizer_.update(&memory()->state.factors);
   gradients_are_zero_ = optimizer_.is_whole();
   if (options_.sharded_update) gradients_.gather();
 }
 
-/// The largest absolute sum of gradients over all ranks, with the loss scale.
-double TrainingStep::largest_gradient() {
-  const auto memory = backend_.allocate(sizeof(double));
-  const Tensor result(memory.get(), 1, 1, 1, ddl::DataType::f64);
-  double largest[1] = {0};
-  const auto look_at = [&](const Tensor& gradients) {
-    double of_these[1];
-    backend_.largest_magnitude(gradients, result);
-    backend_.download(result, std::span(of_these));
-    largest[0] = std::max(largest[0], of_these[0]);
-  };
-  const ParameterSet& parameters = model_.parameters();
-  if (!options_.sharded_update) {
-    look_at(parameters.gradients());
-    return largest[0];
+std::vector<TrainingStep::Result> TrainingStep::collect(bool want_stop, const ddl::CheckpointVotes& votes) {
+  gradients_.check();
+  std::array<StepRecord, most_queued> records;
+  backend_.download_bytes(memory()->records.data(),
+                          std::as_writable_bytes(std::span(records).first(queued_.size())));
+  sums_.assign({want_stop ? 1.0 : 0.0, votes[0], votes[1], votes[2]});
+  for (std::size_t i = 0; i < queued_.size(); ++i) {
+    sums_.push_back(records[i].loss_sum);
+    sums_.push_back(static_cast<double>(queued_[i].words));
   }
-  for (const ddl::GradientPiece& piece : gradients_.shards()) {
-    const Tensor gradient = parameters.gradient(piece.gradient);
-    look_at(gradient.reshaped(1, gradient.size())
-                .col_range(static_cast<std::int64_t>(piece.first), static_cast<std::int64_t>(piece.count)));
+  context_.communicator().all_reduce(std::span(sums_));
+
+  std::vector<Result> results;
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() /
+                         static_cast<double>(queued_.size());
+  for (std::size_t i = 0; i < queued_.size(); ++i) {
+    Result result = result_of(records[i], sums_[4 + 2 * i], sums_[5 + 2 * i], queued_[i].phase);
+    result.report.seconds = seconds;
+    result.stop = sums_[0] > 0;
+    result.votes = {sums_[1], sums_[2], sums_[3]};
+    results.push_back(std::move(result));
+    done_ = static_cast<std::uint64_t>(records[i].done);
+    if (!results.back().diverged.empty()) break;
   }
-  context_.communicator().all_reduce(std::span(largest), ddl::ReduceOp::max);
-  return largest[0];
+  queued_.clear();
+  return results;
 }
 
-TrainingStep::Result TrainingStep::run(bool want_stop, const ddl::CheckpointVotes& votes) {
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begin = Clock::now();
-  const auto scope = context_.timeline().scope("step");
-  const int phase = phases_.number(done_);
-  phases_.next(done_, share_);
-  const double loss_scale = loss_scale_.value();
-  model_.scale_loss(loss_scale);
-  const BatchLoss loss = forward_backward();
-  const ddl::ReducedStep reduced = gradients_.finish();
-  const double tokens = reduced.weight;
-  double sums[7] = {loss.negative_log_likelihood,
-                    static_cast<double>(words_),
-                    static_cast<double>(share_.samples.size()),
-                    want_stop ? 1.0 : 0.0,
-                    votes[0],
-                    votes[1],
-                    votes[2]};
-  context_.communicator().all_reduce(std::span(sums));
-
-  // tensorflow/nmt's loss is the sum over words, divided by the sentences of the batch.
-  const double mean_to_loss = options_.loss_per == LossPer::sentence ? tokens / sums[2] : 1.0;
-  const double gradient_scale = reduced.scale * mean_to_loss / loss_scale;
-  const double norm = reduced.norm * mean_to_loss / loss_scale;
-  const double loss_of_word = sums[0] / tokens;
-  Result result{.report = {}, .stop = sums[3] > 0, .votes = {sums[4], sums[5], sums[6]}};
-  const bool is_finite = reduced.finite && std::isfinite(loss_of_word);
-  if (!is_finite && loss_scale_.skips() && ++left_out_ <= most_left_out) {
-    loss_scale_.end_step(true);
+TrainingStep::Result TrainingStep::result_of(const StepRecord& record, double loss_sum, double words,
+                                             int phase) const {
+  Result result{.report = {.step = record.done,
+                           .learning_rate = record.learning_rate,
+                           .loss_sum = loss_sum,
+                           .target_tokens = record.weight,
+                           .words = words,
+                           .gradient_norm = record.norm,
+                           .phase = phase}};
+  const double loss_of_word = loss_sum / record.weight;
+  const bool is_taken = record.end == StepEnd::taken;
+  if (record.end == StepEnd::left_out) {
     result.left_out = fmt::format(
         "a batch after step {} is left out: its gradients are not finite with loss "
         "scale {:g}; the next scale is {:g}",
-        done_, loss_scale, loss_scale_.value());
-    return result;
-  }
-  if (!is_finite || loss_of_word > std::log(1e20)) {
+        record.done, record.loss_scale, record.next_loss_scale);
+  } else if (!is_taken || !std::isfinite(loss_of_word) || loss_of_word > std::log(1e20)) {
     result.diverged = fmt::format("training diverged: at step {} the loss is {} and the gradient's norm {}",
-                                  done_ + 1, loss_of_word, norm);
-    return result;
+                                  record.done + (is_taken ? 0 : 1), loss_of_word, record.norm);
   }
-  left_out_ = 0;
-  loss_scale_.end_step(false, loss_scale_.measures() ? largest_gradient() * gradient_scale : 0);
-  const double clip = norm > options_.max_gradient_norm ? options_.max_gradient_norm / norm : 1.0;
-  const double learning_rate = learning_rate_factor_ * scaling_.learning_rate(done_);
-  ++done_;
-  update(gradient_scale * clip, learning_rate);
-  result.report = {.step = static_cast<std::int64_t>(done_),
-                   .learning_rate = learning_rate,
-                   .loss_sum = sums[0],
-                   .target_tokens = tokens,
-                   .words = sums[1],
-                   .gradient_norm = norm,
-                   .seconds = std::chrono::duration<double>(Clock::now() - begin).count(),
-                   .phase = phase};
   return result;
 }
 

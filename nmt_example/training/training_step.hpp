@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -45,7 +47,8 @@ class TrainingStep {
   /// Multiplies the learning rates of all steps from now on.
   void scale_learning_rate(double factor) noexcept { learning_rate_factor_ = factor; }
   [[nodiscard]] GradientSync& gradients() noexcept { return gradients_; }
-  [[nodiscard]] LossScale& loss_scale() noexcept { return loss_scale_; }
+  [[nodiscard]] LossScale loss_scale() { return state().loss_scale; }
+  void set_loss_scale(const LossScale& scale);
   /// The rounding residuals of --gradient_wire, which the next step adds; nothing for f32.
   [[nodiscard]] std::optional<std::vector<ddl::NamedTensor>> residuals() {
     if (options_.gradient_wire == ddl::DataType::f32) return {};
@@ -56,15 +59,24 @@ class TrainingStep {
     StepReport report;                ///< The same on all ranks, except `seconds`.
     bool stop = false;                ///< Whether any rank wanted to stop.
     ddl::CheckpointVotes votes = {};  ///< The sums of all ranks' votes.
-    /// Why the step was not taken: training diverges, that is, the loss or the gradient's norm is not finite,
-    /// or the perplexity is above 1e20. Empty: it was taken. Otherwise the parameters are unchanged.
+    /// That training diverges: the loss or the gradient's norm is not finite, or the perplexity is above
+    /// 1e20. Later steps are not taken, nor is this one if its gradients are not finite. Empty: it was taken.
     std::string diverged = {};
     /// That the step was left out, because its gradients are not finite with the loss scale. Empty: it was
     /// not.
     std::string left_out = {};
   };
-  /// Runs one step on all ranks. Collective.
-  Result run(bool want_stop = false, const ddl::CheckpointVotes& votes = {});
+  /// How many more steps may be queued before `collect`: on hosts 1, as their work is done at once.
+  [[nodiscard]] std::size_t room() const;
+  /// Computes, reduces and takes a step on all ranks; on a device, queues that. Collective.
+  void queue();
+  /// The results of all queued steps, up to the first that diverged. Waits for them. Collective.
+  std::vector<Result> collect(bool want_stop = false, const ddl::CheckpointVotes& votes = {});
+  /// One step.
+  Result run(bool want_stop = false, const ddl::CheckpointVotes& votes = {}) {
+    queue();
+    return std::move(collect(want_stop, votes).front());
+  }
 
   /// Checks that all ranks have the same parameters. Collective; errors as `ddl::check_same_parameters`.
   void check_drift();
@@ -76,11 +88,32 @@ class TrainingStep {
   [[nodiscard]] const Phases& phases() const noexcept { return phases_; }
 
  private:
+  static constexpr std::size_t most_queued = 32;
+
   void report_ready(std::size_t index);
-  BatchLoss forward_backward();
-  void micro_batch(std::span<const std::size_t> samples, GradientUse use, BatchLoss& sum);
-  void update(double gradient_scale, double learning_rate);
-  double largest_gradient();
+  /// A step that is not collected yet.
+  struct Queued {
+    std::size_t words = 0;  // of this rank's share
+    int phase = 0;
+  };
+  /// In the backend's memory.
+  struct Memory {
+    StepState state;
+    double loss_sums[2];
+    double magnitude;
+    std::array<double, most_queued> learning_rates;
+    std::array<StepRecord, most_queued> records;
+  };
+
+  [[nodiscard]] Memory* memory() const noexcept { return static_cast<Memory*>(memory_.get()); }
+  [[nodiscard]] Tensor loss_sums() const { return {memory()->loss_sums, 1, 2, 2, ddl::DataType::f64}; }
+  [[nodiscard]] StepState state();
+  void set_state(const StepState& state);
+  void begin_queue();
+  void forward_backward();
+  void micro_batch(std::span<const std::size_t> samples, GradientUse use);
+  void measure_largest_gradient();
+  [[nodiscard]] Result result_of(const StepRecord& record, double loss_sum, double words, int phase) const;
 
   ddl::Context& context_;
   const Options& options_;
@@ -98,10 +131,13 @@ class TrainingStep {
   std::vector<std::int32_t> rows_;
   ddl::ShardedBatch share_;
   Batch batch_;
-  std::size_t words_ = 0;  // of this rank's share
   bool gradients_are_zero_ = false;
-  LossScale loss_scale_;
-  int left_out_ = 0;  // steps without a break until now
+  StepRules rules_;
+  bool measures_;
+  std::shared_ptr<void> memory_;
+  std::vector<Queued> queued_;
+  std::vector<double> sums_;
+  std::chrono::steady_clock::time_point begin_;  // of the oldest queued step
   double learning_rate_factor_ = 1;
   std::uint64_t done_ = 0;
 };

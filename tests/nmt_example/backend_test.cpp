@@ -496,7 +496,7 @@ TEST_P(BackendOperation, SoftmaxCrossEntropy) {
             const Tensor logits = memory.tensor(x);
             const Tensor sums = memory.sums({100, 0});
             memory->softmax_cross_entropy(logits, memory.indices(targets), smoothing,
-                                          gradient ? logits : Tensor(), 1, sums);
+                                          gradient ? logits : Tensor(), nullptr, sums);
             // Without a gradient, the logits are scratch memory afterwards.
             return Outputs{memory.read(sums), gradient ? memory.read(logits) : Values()};
           };
@@ -527,7 +527,7 @@ TEST_P(BackendOperation, SoftmaxOfExtremeLogits) {
   x = x.map([](double value) { return static_cast<double>(static_cast<float>(value)); });
   const auto operation = [&](Memory& memory) {
     const Tensor logits = memory.tensor(x);
-    memory->softmax_cross_entropy(logits, memory.indices({5, 7, 0}), 0, logits, 1, memory.sums(2));
+    memory->softmax_cross_entropy(logits, memory.indices({5, 7, 0}), 0, logits, nullptr, memory.sums(2));
     return Outputs{memory.read(logits)};
   };
   expect_reference(operation, {Values(3, 129, 128 * fp32_roundoff)});
@@ -540,7 +540,7 @@ TEST_P(BackendOperation, ANanLogitReachesTheLoss) {
     x(1, place) = std::numeric_limits<double>::quiet_NaN();
     const Tensor sums = memory.sums(2);
     const Tensor logits = memory.tensor(x);
-    memory->softmax_cross_entropy(logits, memory.indices({3, 4}), 0.1, logits, 1, sums);
+    memory->softmax_cross_entropy(logits, memory.indices({3, 4}), 0.1, logits, nullptr, sums);
     EXPECT_TRUE(std::isnan(memory.read(sums)(0, 0))) << place;
     EXPECT_TRUE(std::isnan(memory.read(sums)(0, 1))) << place;
   }

@@ -195,5 +195,77 @@ TEST(HostMirror, AveragesAreOfWhatTheHostCannotUse) {
       quiet_ranks());
 }
 
+// On devices, steps that the host queues before it knows how the ones before them ended would train another
+// model than steps one by one: with other learning rates after a step that was left out, for example.
+TEST(HostMirror, QueuedStepsAreThoseOfOneByOne) {
+  Options options = small_training_options();
+  options.loss_scaling = LossScaling::backoff;
+  options.loss_scale = 0x1p126;
+  options.loss_scale_window = 4;
+  options.output_bias = true;  // whose gradients are sums of many words'
+  options.warmup_steps = 5;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        const auto cpu = make_cpu_backend(1), hidden = make_hidden_memory_backend();
+        SmallTraining one_by_one(context, options, *cpu), queued(context, options, *hidden);
+        EXPECT_EQ(one_by_one.step.room(), 1U);
+        std::vector<TrainingStep::Result> expected, found;
+        for (int i = 0; i < 20; ++i) expected.push_back(one_by_one.step.run());
+        for (const int steps : {13, 1, 6}) {
+          ASSERT_GE(queued.step.room(), static_cast<std::size_t>(steps));
+          for (int i = 0; i < steps; ++i) queued.step.queue();
+          for (TrainingStep::Result& result : queued.step.collect(context.rank() == 1)) {
+            EXPECT_TRUE(result.stop);
+            found.push_back(std::move(result));
+          }
+        }
+        ASSERT_EQ(found.size(), expected.size());
+        bool left_out = false;
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          EXPECT_EQ(found[i].left_out, expected[i].left_out) << i;
+          EXPECT_EQ(found[i].diverged, expected[i].diverged) << i;
+          EXPECT_EQ(found[i].report.step, expected[i].report.step) << i;
+          EXPECT_EQ(found[i].report.learning_rate, expected[i].report.learning_rate) << i;
+          EXPECT_EQ(found[i].report.loss_sum, expected[i].report.loss_sum) << i;
+          EXPECT_EQ(found[i].report.gradient_norm, expected[i].report.gradient_norm) << i;
+          EXPECT_EQ(found[i].report.words, expected[i].report.words) << i;
+          left_out = left_out || !expected[i].left_out.empty();
+        }
+        EXPECT_TRUE(left_out);
+        EXPECT_GT(one_by_one.step.done(), 5U);
+        EXPECT_EQ(queued.step.done(), one_by_one.step.done());
+        EXPECT_EQ(queued.parameters(), one_by_one.parameters());
+      },
+      quiet_ranks());
+}
+
+// Parameters would be those of a step after the one that training diverged in.
+TEST(HostMirror, NoStepIsTakenAfterOneThatDiverged) {
+  Options options = small_training_options();
+  options.loss_scaling = LossScaling::constant;
+  options.loss_scale = 0x1p127;
+  options.output_bias = true;
+  ddl::run_in_process(
+      1,
+      [&](ddl::Context& context) {
+        const auto hidden = make_hidden_memory_backend();
+        SmallTraining training(context, options, *hidden);
+        const std::vector<float> before = training.parameters();
+        std::vector<TrainingStep::Result> results;
+        for (int i = 0; i < 4; ++i) {
+          while (training.step.room() > 0 && results.size() < 51) training.step.queue();
+          for (TrainingStep::Result& result : training.step.collect()) results.push_back(std::move(result));
+          if (!results.back().diverged.empty()) break;
+        }
+        ASSERT_EQ(results.size(), 51U);
+        EXPECT_NE(results.back().diverged.find("at step 1 the loss"), std::string::npos)
+            << results.back().diverged;
+        EXPECT_EQ(training.parameters(), before);
+        EXPECT_EQ(training.step.done(), 0U);
+      },
+      quiet_ranks());
+}
+
 }  // namespace
 }  // namespace nmt::test

@@ -18,14 +18,14 @@ LossScale scale_of(LossScaling rule, double scale, std::int64_t window = 2000) {
   options.loss_scaling = rule;
   options.loss_scale = scale;
   options.loss_scale_window = window;
-  return LossScale(options);
+  return make_loss_scale(options);
 }
 
 std::vector<double> values_after(LossScale& scale, const std::vector<bool>& overflows) {
   std::vector<double> values;
   for (const bool overflow : overflows) {
     scale.end_step(overflow, 1);
-    values.push_back(scale.value());
+    values.push_back(scale.value);
   }
   return values;
 }
@@ -34,12 +34,12 @@ TEST(LossScale, OffIsOneAndSkipsNothing) {
   LossScale scale = scale_of(LossScaling::off, 128);
   EXPECT_EQ(values_after(scale, {false, true, false}), std::vector<double>({1, 1, 1}));
   EXPECT_FALSE(scale.skips());
-  EXPECT_EQ(scale.state(), "");
+  EXPECT_EQ(state_of(scale), "");
 }
 
 TEST(LossScale, StaticStays) {
   LossScale scale = scale_of(LossScaling::constant, 100);
-  EXPECT_EQ(scale.value(), 100);
+  EXPECT_EQ(scale.value, 100);
   EXPECT_EQ(values_after(scale, {false, true, true}), std::vector<double>({100, 100, 100}));
   EXPECT_TRUE(scale.skips());
 }
@@ -47,7 +47,7 @@ TEST(LossScale, StaticStays) {
 // With window 3, steps count from 0: an overflow in step 1 makes steps 4, 7, ... double.
 TEST(LossScale, BackoffHalvesAndDoubles) {
   LossScale scale = scale_of(LossScaling::backoff, 16, 3);
-  EXPECT_EQ(scale.value(), 16);
+  EXPECT_EQ(scale.value, 16);
   EXPECT_EQ(values_after(scale, {false, true, false, false, false, true, true, false, false, false, false,
                                  false, false}),
             std::vector<double>({16, 8, 8, 8, 16, 8, 4, 4, 4, 8, 8, 8, 16}));
@@ -62,10 +62,10 @@ TEST(LossScale, BackoffStaysBetweenOneAndItsFirstValue) {
 // Gradients of 2^-3 in all steps: mean -3, no deviation, 2^(16 + 3).
 TEST(LossScale, LogMaxFollowsTheLargestGradients) {
   LossScale scale = scale_of(LossScaling::log_max, 0x1p30);
-  EXPECT_EQ(scale.value(), 1);
+  EXPECT_EQ(scale.value, 1);
   for (int step = 0; step < 5; ++step) {
     scale.end_step(false, 0.125);
-    EXPECT_NEAR(std::log2(scale.value()), 19, 1e-5);
+    EXPECT_NEAR(std::log2(scale.value), 19, 1e-5);
   }
 }
 
@@ -75,33 +75,33 @@ TEST(LossScale, LogMaxTakesAnOverflowForTwoToTheSixteenth) {
   LossScale scale = scale_of(LossScaling::log_max, 0x1p30);
   scale.end_step(false, 0.125);
   scale.end_step(true);
-  EXPECT_EQ(scale.value(), 1) << "2^(16 - 6.55 - 29.26) is below 1";
+  EXPECT_EQ(scale.value, 1) << "2^(16 - 6.55 - 29.26) is below 1";
   LossScale steady = scale_of(LossScaling::log_max, 0x1p30);
   for (int step = 0; step < 1000; ++step) steady.end_step(false, 0.125);
   steady.end_step(true);
   // 0.99 * -3 * (1 - 0.99^1000) + 0.16 = -2.809872, corrected by (1 - 0.99^1001): -2.809991; squares:
   // 0.999 * 9 * (1 - 0.999^1000) + 0.256 = 5.941227, corrected by (1 - 0.999^1001) = 0.632673: 9.390674.
   const double deviation = std::sqrt(9.390674 - 2.809991 * 2.809991);
-  EXPECT_NEAR(std::log2(steady.value()), 16 + 2.809991 - 3.09 * deviation, 1e-3);
+  EXPECT_NEAR(std::log2(steady.value), 16 + 2.809991 - 3.09 * deviation, 1e-3);
 }
 
 TEST(LossScale, LogMaxIgnoresStepsWithoutGradients) {
   LossScale scale = scale_of(LossScaling::log_max, 0x1p30);
   scale.end_step(false, 0.125);
-  const double before = scale.value();
+  const double before = scale.value;
   scale.end_step(false, 0);
-  EXPECT_EQ(scale.value(), before);
+  EXPECT_EQ(scale.value, before);
 }
 
 TEST(LossScale, ContinuesFromItsState) {
   for (const LossScaling rule : {LossScaling::backoff, LossScaling::log_max}) {
     LossScale scale = scale_of(rule, 64, 3), again = scale_of(rule, 64, 3);
     values_after(scale, {false, true, false, true, true});
-    again.restore(scale.state());
+    restore(again, state_of(scale));
     for (int step = 0; step < 7; ++step) {
       scale.end_step(step == 4, 0.37 * step + 0.01);
       again.end_step(step == 4, 0.37 * step + 0.01);
-      EXPECT_EQ(again.value(), scale.value());
+      EXPECT_EQ(again.value, scale.value);
     }
   }
 }
@@ -110,14 +110,14 @@ TEST(LossScale, StateOfAnotherRuleIsNotTaken) {
   LossScale scale = scale_of(LossScaling::backoff, 64);
   scale.end_step(true);
   LossScale other = scale_of(LossScaling::log_max, 64);
-  other.restore(scale.state());
-  EXPECT_EQ(other.value(), 1);
+  restore(other, state_of(scale));
+  EXPECT_EQ(other.value, 1);
 }
 
 TEST(LossScale, DamagedStateIsAnError) {
   LossScale scale = scale_of(LossScaling::backoff, 64);
   ddl::test::expect_error(ddl::ErrorCode::corrupt_data, {"loss scale"},
-                          [&] { scale.restore(R"({"rule": "backoff"})"); });
+                          [&] { restore(scale, R"({"rule": "backoff"})"); });
 }
 
 }  // namespace

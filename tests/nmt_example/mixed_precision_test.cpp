@@ -62,7 +62,8 @@ TEST_P(MixedPrecision, AScaledLossHasScaledGradients) {
   TestModel model = mixed(GetParam().shape, small_limits(), 0.3);
   const BatchLoss loss = model.run(batch.view, GetParam());
   const std::vector<Values> gradients = model.gradients();
-  model->scale_loss(1024);
+  const double scale = 1024;
+  model->scale_loss(&scale);
   EXPECT_EQ(model.run(batch.view, GetParam()).smoothed, loss.smoothed);
   const std::vector<Values> found = scaled(model.gradients(), 1.0 / 1024);
   for (std::size_t i = 0; i < gradients.size(); ++i)

@@ -101,11 +101,10 @@ TEST_P(ModelGradient, EachParameterIsReadyOnceAndThenFinal) {
   const Batch batch(corpus_, 0, 3);
   std::vector<int> calls(model_.count());
   std::vector<Values> when_ready(model_.count());
-  model_->forward_backward(batch.view, {GetParam().dropout, 3, 17}, GetParam().label_smoothing,
-                           [&](std::size_t i) {
-                             ++calls.at(i);
-                             when_ready[i] = model_.memory().read(model_->parameters().gradient(i));
-                           });
+  model_.run(batch.view, GetParam(), [&](std::size_t i) {
+    ++calls.at(i);
+    when_ready[i] = model_.memory().read(model_->parameters().gradient(i));
+  });
   const std::vector<Values> final = model_.gradients();
   for (std::size_t i = 0; i < model_.count(); ++i) {
     EXPECT_EQ(calls[i], 1) << model_.name(i);
@@ -117,9 +116,7 @@ TEST_P(ModelGradient, AnEmptyBatchGivesZeroGradients) {
   const Batch batch(corpus_, 0, 3);
   model_.run(batch.view, GetParam());
   std::vector<int> calls(model_.count());
-  const BatchLoss loss =
-      model_->forward_backward(BatchView{}, {GetParam().dropout, 3, 17}, GetParam().label_smoothing,
-                               [&](std::size_t i) { ++calls.at(i); });
+  const BatchLoss loss = model_.run(BatchView{}, GetParam(), [&](std::size_t i) { ++calls.at(i); });
   EXPECT_EQ(loss.target_tokens, 0);
   EXPECT_EQ(loss.smoothed, 0.0);
   EXPECT_EQ(loss.negative_log_likelihood, 0.0);

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <numeric>
+
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/model/model.hpp"
 
@@ -222,7 +224,14 @@ class TestModel {
   const std::string& name(std::size_t i) { return model_.parameters().layout().parameters[i].name; }
 
   BatchLoss run(const BatchView& batch, const ModelCase& c) {
-    return model_.forward_backward(batch, {c.dropout, 3, 17}, c.label_smoothing, [](std::size_t) {});
+    return run(batch, c, [](std::size_t) {});
+  }
+  BatchLoss run(const BatchView& batch, const ModelCase& c, const ReadyFunction& ready) {
+    const Tensor sums = memory_.sums(2);
+    model_.forward_backward(batch, {c.dropout, 3, 17}, c.label_smoothing, ready, sums);
+    const Values values = memory_.read(sums);
+    return {values(0, 0), values(0, 1),
+            std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
   }
   std::vector<Values> gradients() {
     std::vector<Values> result;

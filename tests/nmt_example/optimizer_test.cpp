@@ -46,10 +46,15 @@ class StoredProblem {
 
   void run() {
     const std::vector<double> rates = golden_["rates"];
+    const std::shared_ptr<void> memory = backend_.allocate(sizeof(StepFactors));
     for (std::size_t step = 0; step < rates.size(); ++step) {
       for (std::size_t i = 0; i < parameters.count(); ++i)
         backend_.upload(parameters.gradient(i), floats_of(golden_["parameters"][i]["gradients"][step]));
-      optimizer.update(static_cast<std::int64_t>(step) + 1, golden_["gradient_scale"], rates[step]);
+      const StepFactors factors =
+          step_factors(golden_["gradient_scale"], rates[step], options_.adam_beta1, options_.adam_beta2,
+                       static_cast<std::int64_t>(step) + 1);
+      backend_.upload_bytes(memory.get(), std::as_bytes(std::span(&factors, 1)));
+      optimizer.update(static_cast<const StepFactors*>(memory.get()));
     }
   }
 

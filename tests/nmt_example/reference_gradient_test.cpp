@@ -343,12 +343,13 @@ TEST_P(ReferenceCrossEntropyGradient, MatchesFiniteDifferences) {
   const Indices targets = memory_.indices({4, 0, 4});
   const auto sums = [&] {
     const Tensor result = memory_.sums(2);
-    memory_->softmax_cross_entropy(memory_.tensor(memory_.read(logits)), targets, smoothing, {}, 1, result);
+    memory_->softmax_cross_entropy(memory_.tensor(memory_.read(logits)), targets, smoothing, {}, nullptr,
+                                   result);
     return memory_.read(result);
   };
   const Tensor gradient = memory_.tensor(values);
   const Tensor total = memory_.sums(2);
-  memory_->softmax_cross_entropy(gradient, targets, smoothing, gradient, 1, total);
+  memory_->softmax_cross_entropy(gradient, targets, smoothing, gradient, nullptr, total);
   expect_gradient("logits", logits, memory_.read(gradient), [&] { return sums()(0, 1); });
   EXPECT_TRUE(close(memory_.read(total), sums(), 1e-14));
 
@@ -364,7 +365,7 @@ TEST_P(ReferenceCrossEntropyGradient, MatchesFiniteDifferences) {
   }
   EXPECT_NEAR(sums()(0, 0), loss, 1e-13);
   EXPECT_NEAR(sums()(0, 1), smoothed, 1e-13);
-  memory_->softmax_cross_entropy(logits, targets, smoothing, {}, 1, total);
+  memory_->softmax_cross_entropy(logits, targets, smoothing, {}, nullptr, total);
   EXPECT_NEAR(memory_.read(total)(0, 0), 2 * loss, 1e-13) << "sums are added to";
 }
 

@@ -286,11 +286,11 @@ TEST(TrainingStep, StepsThatOverflowAreLeftOutOnAllRanks) {
         const std::vector<float> before = parameters();
         int left_out = 0;
         for (TrainingStep::Result result; left_out < 30; ++left_out) {
-          const double scale = run.step.loss_scale().value();
+          const double scale = run.step.loss_scale().value;
           result = run.step.run();
           EXPECT_EQ(result.diverged, "");
           if (result.left_out.empty()) break;
-          EXPECT_EQ(run.step.loss_scale().value(), scale / 2);
+          EXPECT_EQ(run.step.loss_scale().value, scale / 2);
           EXPECT_EQ(run.step.done(), 0U);
           EXPECT_EQ(parameters(), before);
         }

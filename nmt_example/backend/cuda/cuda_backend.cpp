@@ -56,8 +56,8 @@ class CudaBackend final : public Backend {
       upload_rows(to, from.data());
     }
   }
-  void upload(const Indices& to, std::span<const std::int32_t> from) override {
-    uploader_.upload(to.data, from.size_bytes(), from.data(), from.size_bytes(), 1, stream_.get());
+  void upload_bytes(void* to, std::span<const std::byte> from) override {
+    uploader_.upload(to, from.size(), from.data(), from.size(), 1, stream_.get());
   }
   void download(const Tensor& from, std::span<float> to) override { download_rows(from, to.data()); }
   void download(const Tensor& from, std::span<double> to) override {
@@ -68,6 +68,11 @@ class CudaBackend final : public Backend {
     narrow_.resize(to.size());
     download_rows(from, narrow_.data());
     std::copy(narrow_.begin(), narrow_.end(), to.begin());
+  }
+  void download_bytes(const void* from, std::span<std::byte> to) override {
+    check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()),
+          "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
   }
   void zero(const Tensor& x) override {
     if (x.empty()) return;
@@ -230,10 +235,10 @@ class CudaBackend final : public Backend {
     return std::clamp<std::int64_t>((std::int64_t{1} << 25) / vocabulary, 256, 16384);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
-                             const Tensor& gradient, double scale, const Tensor& sums) override {
+                             const Tensor& gradient, const double* scale, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
     cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing),
-                                gradient.data != nullptr, static_cast<float>(scale), sums,
+                                gradient.data != nullptr, scale, sums,
                                 scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
     check_launch("softmax_cross_entropy");
   }
@@ -259,6 +264,11 @@ class CudaBackend final : public Backend {
     double* const scratch = scratch_.doubles(cuda::update_blocks, stream_.get());
     cuda::largest_magnitude(stream_.get(), x, result, scratch);
     check_launch("largest_magnitude");
+  }
+  void end_step(const StepRules& rules, const StepInput& input, StepState* state,
+                StepRecord* record) override {
+    cuda::end_step(stream_.get(), rules, input, state, record);
+    check_launch("end_step");
   }
 
  private:

@@ -69,7 +69,7 @@ void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Ten
 // softmax_kernels.cu
 /// `scratch`: two f64 a row.
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
-                           float label_smoothing, bool gradient, float scale, const Tensor& sums,
+                           float label_smoothing, bool gradient, const double* scale, const Tensor& sums,
                            double* scratch);
 void log_softmax(cudaStream_t stream, const Tensor& logits);
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best);
@@ -81,5 +81,7 @@ void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
             const UpdateSettings& settings, double* scratch);
 /// `scratch`: update_blocks values.
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch);
+void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& input, StepState* state,
+              StepRecord* record);
 
 }  // namespace nmt::cuda

@@ -11,11 +11,17 @@ struct DeviceMath {
 
 /// Block b writes its sums to partial[b] and partial[blocks + b].
 template <typename Rule, bool zeroes_gradients>
-__global__ void update_kernel(UpdateArrays<float> arrays, UpdateFactors<float> factors, Index count,
-                              double* partial) {
+__global__ void update_kernel(UpdateArrays<float> arrays, UpdateSettings settings, StepFactors given,
+                              Index count, double* partial) {
+  const StepFactors step = settings.factors != nullptr ? *settings.factors : given;
+  const UpdateFactors<float> factors = factors_of<float>(settings, step);
   double values = 0, measured = 0;
   for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
        i += Index{gridDim.x} * blockDim.x) {
+    if (!step.takes) {
+      if constexpr (zeroes_gradients) arrays.gradients[i] = 0;
+      continue;
+    }
     const UpdateElement<float> e = arrays.update<Rule, DeviceMath, zeroes_gradients>(factors, i);
     values += static_cast<double>(e.value) * static_cast<double>(e.value);
     measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
@@ -52,7 +58,16 @@ __global__ void largest_of_kernel(const double* partial, Index count, double* re
   if (threadIdx.x == 0) *result = static_cast<double>(largest);
 }
 
+__global__ void end_step_kernel(StepRules rules, StepInput input, StepState* state, StepRecord* record) {
+  nmt::end_step(rules, input, *state, *record);
+}
+
 }  // namespace
+
+void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& input, StepState* state,
+              StepRecord* record) {
+  end_step_kernel<<<1, 1, 0, stream>>>(rules, input, state, record);
+}
 
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch) {
   const auto blocks = static_cast<unsigned>(update_blocks);
@@ -68,11 +83,12 @@ void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
       std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
   if (blocks > 0) {
     const UpdateArrays<float> arrays(tensors);
-    const UpdateFactors<float> factors = factors_of<float>(settings);
+    const StepFactors given = given_factors(settings);
     with_rule(rule, [&](const auto& chosen) {
       using Rule = std::decay_t<decltype(chosen)>;
       const auto kernel = settings.zero_gradients ? update_kernel<Rule, true> : update_kernel<Rule, false>;
-      kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream>>>(arrays, factors, count, scratch);
+      kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream>>>(arrays, settings, given, count,
+                                                                          scratch);
     });
   }
   if (tensors.sums.empty()) return;

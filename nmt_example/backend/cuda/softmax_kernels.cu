@@ -13,7 +13,7 @@ __device__ float row_max(const float* x, Index n) {
 }
 
 __global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, float label_smoothing,
-                                     bool gradient, float scale, double* row_losses) {
+                                     bool gradient, const double* scale, double* row_losses) {
   const Index r = blockIdx.x;
   const Index vocabulary = logits.cols;
   float* const x = logits.row(r);
@@ -38,10 +38,11 @@ __global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, f
   if (!gradient) return;
   __syncthreads();  // x[target] has been read
   const auto factor = static_cast<float>(1.0 / sum);
+  const float of_loss = scale != nullptr ? static_cast<float>(*scale) : 1.0f;
   const float floor = label_smoothing / static_cast<float>(vocabulary);
   for (Index v = threadIdx.x; v < vocabulary; v += blockDim.x) {
     const float wanted = v == target ? 1.0f - label_smoothing : 0.0f;
-    x[v] = scale * (expf(x[v] - largest) * factor - floor - wanted);
+    x[v] = of_loss * (expf(x[v] - largest) * factor - floor - wanted);
   }
 }
 
@@ -107,7 +108,7 @@ __global__ void best_log_softmax_kernel(View logits, Index also, Index count, do
 }  // namespace
 
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
-                           float label_smoothing, bool gradient, float scale, const Tensor& sums,
+                           float label_smoothing, bool gradient, const double* scale, const Tensor& sums,
                            double* scratch) {
   if (logits.rows == 0) return;
   cross_entropy_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(
