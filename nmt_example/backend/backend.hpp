@@ -3,6 +3,7 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -106,6 +107,10 @@ class Backend {
   /// The CUDA stream on which its work is queued, in order; null for host backends.
   [[nodiscard]] virtual CUstream_st* stream() const { return nullptr; }
 
+  /// Runs `work`, whose calls of this backend are the same, with the same arguments, whenever it is given
+  /// with this key. A backend may record them, and later do them again without running `work`.
+  virtual void replay(std::uint64_t /*key*/, const std::function<void()>& work) { work(); }
+
   // Memory --------------------------------------------------------------------------------------
   /// Zero-filled, aligned to 64 bytes.
   [[nodiscard]] virtual std::shared_ptr<void> allocate(std::size_t bytes) = 0;
@@ -165,10 +170,10 @@ class Backend {
                                   const Tensor& table_gradient) = 0;
 
   // Dropout -------------------------------------------------------------------------------------
-  /// y = dropped(x) / (1 - rate), the same for gradients. Row r is position first_position +
-  /// r / batch of sample samples[r % batch], batch = samples.size; column j is column
+  /// y = dropped(x) / (1 - rate), the same for gradients. `key`: in the backend's memory. Row r is position
+  /// first_position + r / batch of sample samples[r % batch], batch = samples.size; column j is column
   /// first_column + j (a multiple of 4) of the site. x and y may be the same. rate 0 copies.
-  virtual void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate,
+  virtual void dropout(const Tensor& x, const Tensor& y, const PhiloxKey* key, double rate,
                        const Indices& samples, std::int64_t first_position, std::int64_t first_column) = 0;
 
   // LSTM ----------------------------------------------------------------------------------------

@@ -194,14 +194,14 @@ class CpuBackend final : public Backend {
   }
 
   // Dropout -------------------------------------------------------------------------------------
-  void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate, const Indices& samples,
+  void dropout(const Tensor& x, const Tensor& y, const PhiloxKey* key, double rate, const Indices& samples,
                std::int64_t first_position, std::int64_t first_column) override {
     assert(first_column % 4 == 0);
     if (rate <= 0) {
       if (x.data != y.data) copy(x, y);
       return;
     }
-    const auto philox_key = key.philox_key();
+    const PhiloxKey philox_key = *key;
     const std::uint32_t threshold = dropout_threshold(rate);
     const auto scale = static_cast<float>(1.0 / (1.0 - rate));
     for_rows(x.rows, x.cols, [&](std::int64_t begin, std::int64_t end) {

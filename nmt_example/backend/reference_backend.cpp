@@ -212,14 +212,14 @@ class ReferenceBackend final : public Backend {
   }
 
   // Dropout -------------------------------------------------------------------------------------
-  void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate, const Indices& samples,
+  void dropout(const Tensor& x, const Tensor& y, const PhiloxKey* key, double rate, const Indices& samples,
                Index first_position, Index first_column) override {
     assert(same_shape(x, y) && first_column % 4 == 0);
     if (rate == 0.0) {
       copy(x, y);
       return;
     }
-    const std::array<std::uint32_t, 2> philox_key = key.philox_key();
+    const PhiloxKey philox_key = *key;
     const std::uint32_t threshold = dropout_threshold(rate);
     for_each(x, [&](Index r, Index c) {
       const auto sample = static_cast<std::uint32_t>(at(samples, r % samples.size));

@@ -96,7 +96,7 @@ class WrappedBackend : public Backend {
     call({.operation = "embedding_backward", .bytes = bytes_of(gradient, gradient, gradient, ids)},
          [&] { inner_->embedding_backward(gradient, ids, table_gradient); });
   }
-  void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate, const Indices& samples,
+  void dropout(const Tensor& x, const Tensor& y, const PhiloxKey* key, double rate, const Indices& samples,
                std::int64_t first_position, std::int64_t first_column) override {
     call({.operation = "dropout", .bytes = bytes_of(x, y)},
          [&] { inner_->dropout(x, y, key, rate, samples, first_position, first_column); });

@@ -29,6 +29,8 @@ class Arena {
   void reset() noexcept { used_ = 0; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
+  /// Another one for each block: tensors of the same sizes are in the same places as long as it is the same.
+  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
   /// Makes room for at least so many bytes, and gives back everything.
   void reserve(Backend& backend, std::size_t bytes) {
     used_ = 0;
@@ -36,9 +38,10 @@ class Arena {
     block_.reset();
     block_ = backend.allocate(bytes);
     capacity_ = bytes;
+    ++generation_;
   }
 
- private:
+  /// Aligned to 64 bytes.
   void* take_bytes(std::size_t bytes) {
     constexpr std::size_t alignment = 64;
     const std::size_t begin = used_;
@@ -48,10 +51,12 @@ class Arena {
     return static_cast<std::byte*>(block_.get()) + begin;
   }
 
+ private:
   ddl::DataType type_, full_;
   std::shared_ptr<void> block_;
   std::size_t capacity_ = 0;
   std::size_t used_ = 0;
+  std::uint64_t generation_ = 0;
 };
 
 }  // namespace nmt

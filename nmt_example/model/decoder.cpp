@@ -33,7 +33,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
     layers_.emplace_back(
         make_cell(layout, fmt::format("decoder/{}_{}", name_of(shape.unit), l), columns, shape),
         RnnLayerSettings{inputs, false, l >= shape.decoder_layers - shape.decoder_residual_layers(),
-                         decoder_dropout_site(l)});
+                         layout.declare_dropout(decoder_dropout_site(l))});
   }
   if (!all_attend_) return;
   output_kernel_ = layout.declare("attention/output_kernel", shape.units + depth, shape.attention_units);
@@ -109,7 +109,11 @@ void Decoder::forward(const StepContext& step, const Encoded& source, const Indi
     step.backend.zero(slot(fed_, 0));
     if (attending_ > 0) layers_[0].read_ahead(step, std::array{embedded_});
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start(step, initial_state(source, l));
-    for (std::int64_t t = 0; attending_ > 0 && t < steps_; ++t) attend(step, source, t);
+    if (attending_ > 0) {
+      step.replay(this, 0, [&] {
+        for (std::int64_t t = 0; t < steps_; ++t) attend(step, source, t);
+      });
+    }
   }
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
     const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output();
@@ -168,7 +172,9 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
   if (attending_ > 0) {
     const Tensor d_query = all_attend_ ? d_queries_ : d_below;
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
-    for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
+    step.replay(this, 1, [&] {
+      for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
+    });
     if (all_attend_) {
       backend.gemm(Transpose::yes, Transpose::no, querying().output(), d_fed_, true,
                    query_rows(step.gradient(output_kernel_)));

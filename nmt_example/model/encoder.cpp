@@ -20,8 +20,10 @@ struct Stack {
       layers.emplace_back(
           make_cell(layout, fmt::format("encoder/{}{}_{}", name, name_of(shape.unit), first + l), columns,
                     shape),
-          RnnLayerSettings{
-              {columns}, number == 1, l >= count - residual, encoder_dropout_site(number, first + l)});
+          RnnLayerSettings{{columns},
+                           number == 1,
+                           l >= count - residual,
+                           layout.declare_dropout(encoder_dropout_site(number, first + l))});
     }
   }
   void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training, const Tensor& output) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <numeric>
 #include <utility>
 
@@ -44,6 +45,8 @@ void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t
   samples_ = arena_.take_indices(sentences);
   loss_rows_ = arena_.take_indices(target_steps * sentences);
   targets_ = arena_.take_indices(target_steps * sentences);
+  dropout_keys_ =
+      static_cast<PhiloxKey*>(arena_.take_bytes(layout_.dropout_sites.size() * sizeof(PhiloxKey)));
   sums_ = arena_.take(1, 2, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, training);
   network_.decoder.plan(arena_, sentences, source_steps, target_steps, training);
@@ -103,6 +106,15 @@ BatchLoss Model::evaluate(const BatchView& batch) {
           std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
 }
 
+/// Differs for batches whose work is on other memory, or of another kind.
+std::uint64_t Model::batch_key(const BatchView& batch, bool training, double dropout_rate) const {
+  std::uint64_t key = std::bit_cast<std::uint64_t>(dropout_rate);
+  for (const std::int64_t value : {batch.sentences, batch.source_steps, batch.target_steps,
+                                   std::int64_t{training}, static_cast<std::int64_t>(arena_.generation())})
+    key = mixed(key, static_cast<std::uint64_t>(value));
+  return key;
+}
+
 void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, const Tensor& sums, GradientUse use) {
   const bool training = ready != nullptr;
@@ -134,6 +146,10 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   backend_.upload(loss_rows_.range(0, words), host_rows_);
   backend_.upload(targets_.range(0, words), host_targets_);
   if (!training) backend_.zero(sums_);
+  host_keys_.clear();
+  for (const std::uint32_t site : layout_.dropout_sites)
+    host_keys_.push_back(DropoutKey{dropout.seed, dropout.step, site}.philox_key());
+  if (dropout.rate > 0) backend_.upload_bytes(dropout_keys_, std::as_bytes(std::span(host_keys_)));
 
   const auto tell = [&](std::string_view part) {
     if (training && on_part_) on_part_(part);
@@ -141,7 +157,13 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   missing_.clear();
   for (const ParameterSpec& parameter : layout_.parameters) missing_.push_back(parameter.uses);
   const BackwardProgress progress{ready, missing_};
-  const StepContext step{backend_, parameters_, dropout, samples_, training ? &progress : nullptr};
+  const StepContext step{.backend = backend_,
+                         .parameters = parameters_,
+                         .dropout = dropout,
+                         .samples = samples_,
+                         .dropout_keys = dropout_keys_,
+                         .batch_key = batch_key(batch, training, dropout.rate),
+                         .backward = training ? &progress : nullptr};
   auto& [encoder, decoder, projection] = network_;
   tell("forward");
   encoder->forward(step, source_, source_lengths_);

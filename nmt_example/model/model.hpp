@@ -88,6 +88,7 @@ class Model {
  private:
   void run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
            const ReadyFunction* ready, const Tensor& sums, GradientUse use);
+  [[nodiscard]] std::uint64_t batch_key(const BatchView& batch, bool training, double dropout_rate) const;
   void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
   std::size_t bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
                        bool training);
@@ -104,6 +105,8 @@ class Model {
   std::size_t workspace_bytes_ = 0;
 
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
+  PhiloxKey* dropout_keys_ = nullptr;
+  std::vector<PhiloxKey> host_keys_;
   Tensor sums_;  // of `evaluate`
   std::vector<std::int32_t> host_rows_, host_targets_;
   const double* loss_scale_ = nullptr;

@@ -24,11 +24,17 @@ struct ParameterSpec {
 /// uses them, so that backward finishes their gradients from the last to the first.
 struct ParameterLayout {
   std::vector<ParameterSpec> parameters;
-  std::int64_t size = 0;  ///< Elements in all.
+  std::int64_t size = 0;                     ///< Elements in all.
+  std::vector<std::uint32_t> dropout_sites;  ///< `DropoutKey::site` of each of the model's dropouts.
 
   /// Adds a parameter, or one more use of the one that has this name. Returns its index.
   std::size_t declare(const std::string& name, std::int64_t rows, std::int64_t cols,
                       std::optional<double> constant = {});
+  /// Adds a dropout. Returns its index.
+  std::size_t declare_dropout(std::uint32_t site) {
+    dropout_sites.push_back(site);
+    return dropout_sites.size() - 1;
+  }
   [[nodiscard]] std::size_t index_of(const std::string& name) const;
   [[nodiscard]] bool contains(const std::string& name) const noexcept;
 };

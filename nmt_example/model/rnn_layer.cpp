@@ -8,7 +8,7 @@ RnnLayer::RnnLayer(std::unique_ptr<Cell> cell, RnnLayerSettings settings)
     : cell_(std::move(cell)),
       reads_backwards_(settings.reads_backwards),
       residual_(settings.residual),
-      dropout_site_(settings.dropout_site) {
+      dropout_(settings.dropout) {
   std::int64_t first = 0, dropout_column = 0;
   for (const std::int64_t columns : settings.inputs) {
     parts_.push_back({first, columns, dropout_column});
@@ -51,7 +51,9 @@ void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, 
   at_once_ = cell_->forward_layer(step, whole());
   if (!at_once_) {
     cell_->project(step, ahead_, gates_);
-    for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
+    step.replay(this, 0, [&] {
+      for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
+    });
   }
   if (residual_) step.backend.add(inputs.front(), output_);
 }
@@ -63,7 +65,9 @@ void RnnLayer::backward(const StepContext& step, const Tensor& d_output, const R
     cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
     drop_back(step, d_inputs);
   } else {
-    for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
+    step.replay(this, 1, [&] {
+      for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
+    });
     finish_backward(step, d_inputs);
   }
   if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
@@ -87,7 +91,7 @@ void RnnLayer::drop_ahead(const StepContext& step, std::span<const Tensor> input
   } else {
     ahead_ = dropped_;
     for (std::size_t p = 0; p < ahead_parts_; ++p) {
-      step.drop(inputs[p], dropped_.col_range(parts_[p].first, parts_[p].columns), dropout_site_, 0,
+      step.drop(inputs[p], dropped_.col_range(parts_[p].first, parts_[p].columns), dropout_, 0,
                 parts_[p].dropout_column);
     }
   }
@@ -97,7 +101,7 @@ void RnnLayer::drop_back(const StepContext& step, const Tensor& d_ahead) const {
   if (d_ahead.data == nullptr) return;
   for (std::size_t p = 0; p < ahead_parts_; ++p) {
     const Tensor d = d_ahead.col_range(parts_[p].first, parts_[p].columns);
-    step.drop(d, d, dropout_site_, 0, parts_[p].dropout_column);
+    step.drop(d, d, dropout_, 0, parts_[p].dropout_column);
   }
 }
 
@@ -117,8 +121,8 @@ void RnnLayer::start(const StepContext& step, const RnnState& initial) {
 }
 
 void RnnLayer::put(const StepContext& step, std::size_t part, std::int64_t t, const Tensor& x) {
-  step.drop(x, slot(input_, t).col_range(parts_[part].first - ahead_columns_, parts_[part].columns),
-            dropout_site_, t, parts_[part].dropout_column);
+  step.drop(x, slot(input_, t).col_range(parts_[part].first - ahead_columns_, parts_[part].columns), dropout_,
+            t, parts_[part].dropout_column);
 }
 
 void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& below) {
@@ -159,7 +163,7 @@ void RnnLayer::retreat(const StepContext& step, std::int64_t t, const Tensor& d_
 
 Tensor RnnLayer::d_input(const StepContext& step, std::size_t part, std::int64_t t) {
   const Tensor d = d_input_.col_range(parts_[part].first - ahead_columns_, parts_[part].columns);
-  step.drop(d, d, dropout_site_, t, parts_[part].dropout_column);
+  step.drop(d, d, dropout_, t, parts_[part].dropout_column);
   return d;
 }
 

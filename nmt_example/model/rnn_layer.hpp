@@ -14,8 +14,8 @@ struct RnnLayerSettings {
   /// Columns of each part of the input, e.g. an embedded word and a context.
   std::vector<std::int64_t> inputs;
   bool reads_backwards = false;
-  bool residual = false;  ///< The output is the cell's plus the first part of the input (before dropout).
-  std::uint32_t dropout_site = 0;
+  bool residual = false;    ///< The output is the cell's plus the first part of the input (before dropout).
+  std::size_t dropout = 0;  ///< Of the layout.
 };
 
 /// A recurrent layer with dropout on its input, for encoder, decoder and search. It runs over a whole
@@ -95,7 +95,7 @@ class RnnLayer {
   std::unique_ptr<Cell> cell_;
   std::vector<Part> parts_;
   bool reads_backwards_, residual_;
-  std::uint32_t dropout_site_;
+  std::size_t dropout_;
 
   std::int64_t sentences_ = 0, steps_ = 0;
   std::size_t ahead_parts_ = 0;

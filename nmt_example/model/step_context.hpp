@@ -9,6 +9,14 @@
 
 namespace nmt {
 
+/// A hash of both.
+constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
+  const auto words =
+      philox({static_cast<std::uint32_t>(value), static_cast<std::uint32_t>(value >> 32), 0, 0},
+             {static_cast<std::uint32_t>(hash), static_cast<std::uint32_t>(hash >> 32)});
+  return std::uint64_t{words[1]} << 32 | words[0];
+}
+
 /// Called with a parameter's index when its gradient is final.
 using ReadyFunction = std::function<void(std::size_t)>;
 
@@ -31,15 +39,24 @@ struct StepContext {
   const ParameterSet& parameters;
   DropoutSettings dropout;
   Indices samples;                             ///< [sentences] number of each sentence in the data set
+  const PhiloxKey* dropout_keys = nullptr;     ///< Of the layout's dropouts, in the backend's memory.
+  std::uint64_t batch_key = 0;                 ///< Equal for batches of equal sizes.
   const BackwardProgress* backward = nullptr;  ///< Null unless the step has a backward pass.
 
   [[nodiscard]] Tensor value(std::size_t parameter) const { return parameters.value(parameter); }
   [[nodiscard]] Tensor gradient(std::size_t parameter) const { return parameters.gradient(parameter); }
 
-  void drop(const Tensor& x, const Tensor& y, std::uint32_t site, std::int64_t first_position = 0,
+  void drop(const Tensor& x, const Tensor& y, std::size_t dropout_index, std::int64_t first_position = 0,
             std::int64_t first_column = 0) const {
-    backend.dropout(x, y, {dropout.seed, dropout.step, site}, dropout.rate, samples, first_position,
-                    first_column);
+    backend.dropout(x, y, dropout_keys + dropout_index, dropout.rate, samples, first_position, first_column);
+  }
+  /// Runs a part of a layer's work that is the same for all batches of equal sizes; see `Backend::replay`.
+  void replay(const void* layer, int part, const std::function<void()>& work) const {
+    std::uint64_t key = batch_key;
+    for (const std::uint64_t value : {static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(layer)),
+                                      static_cast<std::uint64_t>(part)})
+      key = mixed(key, value);
+    backend.replay(key, work);
   }
   /// A layer has added its part of the parameter's gradient.
   void added_gradient(std::size_t parameter) const {

@@ -210,7 +210,8 @@ TEST_P(BackendOperation, DropoutValues) {
     const Values x = random_.values(12, cols);
     const auto operation = [&](Memory& memory) {
       const Tensor y = memory.tensor(12, cols);
-      memory->dropout(memory.tensor(x), y, {5, 6, 7}, 0.3, memory.indices({8, 2, 1'000'000'000}), 2, 16);
+      memory->dropout(memory.tensor(x), y, memory.key({5, 6, 7}), 0.3, memory.indices({8, 2, 1'000'000'000}),
+                      2, 16);
       return Outputs{memory.read(y)};
     };
     const Values expected = on_reference(operation).front();

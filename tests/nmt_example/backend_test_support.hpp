@@ -159,6 +159,13 @@ class Memory {
     return result;
   }
 
+  const PhiloxKey* key(const DropoutKey& key) {
+    const PhiloxKey words = key.philox_key();
+    owned_.push_back(backend_.allocate(sizeof(words)));
+    backend_.upload_bytes(owned_.back().get(), std::as_bytes(std::span(&words, 1)));
+    return static_cast<const PhiloxKey*>(owned_.back().get());
+  }
+
   /// Writes values in the backend's full precision, as finite differences need.
   void write(const Tensor& to, const Values& values) {
     if (backend_.name() == "reference") {

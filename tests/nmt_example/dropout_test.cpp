@@ -15,7 +15,7 @@ class Dropout : public testing::TestWithParam<BackendCase> {
     const std::int64_t rows = positions * static_cast<std::int64_t>(samples.size());
     const Tensor x = memory_.tensor(Values(rows, cols, 1));
     const Tensor y = memory_.tensor(rows, cols);
-    memory_->dropout(x, y, key, rate, memory_.indices(samples), first_position, first_column);
+    memory_->dropout(x, y, memory_.key(key), rate, memory_.indices(samples), first_position, first_column);
     const Values kept = memory_.read(y).map([](double value) { return value == 0 ? 0.0 : 1.0; });
     return kept;
   }
@@ -82,7 +82,7 @@ TEST_P(Dropout, MaskIsTheReferences) {
   for (const std::int64_t cols : {1, 3, 4, 17, 64, 129}) {
     const std::vector<std::int32_t> samples = {5, 1, 8};
     const Tensor y = memory.tensor(Values(6, cols, 1));
-    memory->dropout(y, y, key_, 0.2, memory.indices(samples), 3, 12);
+    memory->dropout(y, y, memory.key(key_), 0.2, memory.indices(samples), 3, 12);
     const Values expected = memory.read(y).map([](double value) { return value == 0 ? 0.0 : 1.0; });
     EXPECT_TRUE(close(mask(samples, 2, cols, key_, 0.2, 3, 12), expected, 0)) << cols << " columns";
   }
@@ -115,10 +115,10 @@ TEST_P(Dropout, ScalesWhatItKeepsAndWorksInPlace) {
   for (std::size_t i = 0; i < expected.data.size(); ++i) expected.data[i] *= kept.data[i] / 0.8;
   const Tensor x = memory_.tensor(x_values);
   const Tensor y = memory_.tensor(6, 19);
-  memory_->dropout(x, y, key_, 0.2, samples, 0, 0);
+  memory_->dropout(x, y, memory_.key(key_), 0.2, samples, 0, 0);
   EXPECT_TRUE(close(memory_.read(y), expected, expected.abs().times(4 * fp32_roundoff)));
   EXPECT_TRUE(close(memory_.read(x), x_values, 0)) << "the input changed";
-  memory_->dropout(x, x, key_, 0.2, samples, 0, 0);
+  memory_->dropout(x, x, memory_.key(key_), 0.2, samples, 0, 0);
   EXPECT_TRUE(close(memory_.read(x), memory_.read(y), 0));
 }
 
@@ -126,10 +126,10 @@ TEST_P(Dropout, RateZeroCopiesAndNoRowsAreFine) {
   Random random(6);
   const Values x_values = random.values(4, 9);
   const Tensor y = memory_.tensor(4, 9);
-  memory_->dropout(memory_.tensor(x_values), y, key_, 0, memory_.indices({4, 7}), 0, 0);
+  memory_->dropout(memory_.tensor(x_values), y, memory_.key(key_), 0, memory_.indices({4, 7}), 0, 0);
   EXPECT_TRUE(close(memory_.read(y), x_values, 0));
   const Tensor none = memory_.tensor(0, 9);
-  memory_->dropout(none, none, key_, 0.5, memory_.indices({}), 0, 0);
+  memory_->dropout(none, none, memory_.key(key_), 0.5, memory_.indices({}), 0, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, Dropout, testing::ValuesIn(backends_under_test()),

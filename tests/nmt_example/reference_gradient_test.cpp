@@ -109,7 +109,7 @@ TEST_F(ReferenceGradient, DropoutWithAFixedKey) {
   const Tensor x = memory_.tensor(random_.values(6, 7));
   const Tensor y = memory_.tensor(6, 7);
   const Indices samples = memory_.indices({11, 3, 8});
-  const DropoutKey key{1, 2, 3};
+  const PhiloxKey* const key = memory_.key({1, 2, 3});
   const Values weights = random_.values(6, 7);
   const auto loss = [&] {
     memory_->dropout(x, y, key, 0.4, samples, 5, 8);

@@ -163,7 +163,11 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
   std::vector<int> missing(parameters.count(), 1);
   const ReadyFunction ready = [](std::size_t) {};
   const BackwardProgress progress{&ready, missing};
-  const StepContext step{*backend, parameters, {0, 11, 13}, {}, &progress};
+  const StepContext step{.backend = *backend,
+                         .parameters = parameters,
+                         .dropout = {0, 11, 13},
+                         .samples = {},
+                         .backward = &progress};
   const Tensor output = memory.tensor(x), d_output = memory.tensor(rows, units), sums = memory.sums(2);
   const double roundoff = backend->type() == ddl::DataType::f64 ? 1e-14 : 64 * fp32_roundoff;
   for (int times = 1; times <= 2; ++times) {  // gradients of micro-batches add up

@@ -31,6 +31,7 @@ CublasLibrary::CublasLibrary(const char* name) {
   bind(create, "cublasCreate_v2");
   bind(destroy, "cublasDestroy_v2");
   bind(set_stream, "cublasSetStream_v2");
+  bind(set_workspace, "cublasSetWorkspace_v2");
   bind(set_math_mode, "cublasSetMathMode");
   bind(set_atomics_mode, "cublasSetAtomicsMode");
   bind(sgemm, "cublasSgemm_v2_64");

@@ -14,6 +14,7 @@ struct CublasLibrary {
   decltype(&::cublasCreate) create;
   decltype(&::cublasDestroy) destroy;
   decltype(&::cublasSetStream) set_stream;
+  decltype(&::cublasSetWorkspace) set_workspace;
   decltype(&::cublasSetMathMode) set_math_mode;
   decltype(&::cublasSetAtomicsMode) set_atomics_mode;
   decltype(&::cublasSgemm_64) sgemm;

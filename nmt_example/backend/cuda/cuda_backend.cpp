@@ -6,6 +6,7 @@
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cuda/check.hpp"
 #include "nmt_example/backend/cuda/devices.hpp"
+#include "nmt_example/backend/cuda/graphs.hpp"
 #include "nmt_example/backend/cuda/kernels.hpp"
 #include "nmt_example/backend/cuda/memory.hpp"
 
@@ -35,12 +36,16 @@ class CudaBackend final : public Backend {
   explicit CudaBackend(int device)
       : device_name_(cuda::select_device(device)),
         stream_(cuda::make_stream()),
-        cublas_(cuda::make_cublas(stream_.get())) {}
+        cublas_workspace_(cuda::allocate_device(cuda::cublas_workspace_bytes, stream_.get())),
+        cublas_(cuda::make_cublas(stream_.get(), cublas_workspace_)) {}
 
   [[nodiscard]] std::string name() const override { return "cuda (" + device_name_ + ")"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
   [[nodiscard]] bool host_accessible() const override { return false; }
   [[nodiscard]] CUstream_st* stream() const override { return stream_.get(); }
+  void replay(std::uint64_t key, const std::function<void()>& work) override {
+    graphs_.replay(key, stream_.get(), work);
+  }
 
   // Memory --------------------------------------------------------------------------------------
   std::shared_ptr<void> allocate(std::size_t bytes) override {
@@ -147,15 +152,15 @@ class CudaBackend final : public Backend {
   }
 
   // Dropout -------------------------------------------------------------------------------------
-  void dropout(const Tensor& x, const Tensor& y, const DropoutKey& key, double rate, const Indices& samples,
+  void dropout(const Tensor& x, const Tensor& y, const PhiloxKey* key, double rate, const Indices& samples,
                std::int64_t first_position, std::int64_t first_column) override {
     assert(first_column % 4 == 0);
     if (rate <= 0) {
       copy(x, y);
       return;
     }
-    cuda::dropout(stream_.get(), x, y, key.philox_key(), dropout_threshold(rate),
-                  static_cast<float>(1.0 / (1.0 - rate)), samples, first_position, first_column);
+    cuda::dropout(stream_.get(), x, y, key, dropout_threshold(rate), static_cast<float>(1.0 / (1.0 - rate)),
+                  samples, first_position, first_column);
     check_launch("dropout");
   }
 
@@ -309,9 +314,11 @@ class CudaBackend final : public Backend {
 
   std::string device_name_;
   cuda::Stream stream_;
+  std::shared_ptr<void> cublas_workspace_;
   cuda::Cublas cublas_;
   cuda::Uploader uploader_;
   cuda::Scratch scratch_;
+  cuda::Graphs graphs_;
   std::vector<float> narrow_;
   std::vector<double> wide_;
 };

@@ -29,7 +29,7 @@ void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to);
 /// Each place looks for its id in all others: ids^2 comparisons. The gradient is read once.
 void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
                         const Tensor& table_gradient);
-void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<std::uint32_t, 2> key,
+void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,
              std::uint32_t threshold, float scale, const Indices& samples, std::int64_t first_position,
              std::int64_t first_column);
 

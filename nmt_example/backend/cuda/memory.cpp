@@ -22,12 +22,13 @@ Event make_event() {
   return Event(event);
 }
 
-Cublas make_cublas(cudaStream_t stream) {
+Cublas make_cublas(cudaStream_t stream, const std::shared_ptr<void>& workspace) {
   const CublasLibrary& cublas = CublasLibrary::get();
   cublasHandle_t handle = nullptr;
   check(cublas.create(&handle), "cublasCreate");
   Cublas owner(handle);
   check(cublas.set_stream(handle, stream), "cublasSetStream");
+  check(cublas.set_workspace(handle, workspace.get(), cublas_workspace_bytes), "cublasSetWorkspace");
   check(cublas.set_math_mode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
   check(cublas.set_atomics_mode(handle, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
   return owner;
@@ -73,12 +74,10 @@ void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t fro
 
 double* Scratch::doubles(std::size_t count, cudaStream_t stream) {
   if (count > capacity_) {
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");  // kernels may still use the old block
     capacity_ = std::max(count, 2 * capacity_);
-    memory_.reset();
-    memory_ = allocate_device(capacity_ * sizeof(double), stream);
+    blocks_.push_back(allocate_device(capacity_ * sizeof(double), stream));
   }
-  return static_cast<double*>(memory_.get());
+  return static_cast<double*>(blocks_.back().get());
 }
 
 Uploader::Uploader() : staging_(allocate_pinned(2 * half_bytes)), done_{make_event(), make_event()} {}

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <vector>
 
 #include "nmt_example/backend/cuda/cublas_library.hpp"
 
@@ -26,8 +27,11 @@ struct DestroyCublas {
   void operator()(cublasHandle_t handle) const noexcept { CublasLibrary::get().destroy(handle); }
 };
 using Cublas = std::unique_ptr<cublasContext, DestroyCublas>;
-/// Computes on the stream, in full fp32, without atomics.
-Cublas make_cublas(cudaStream_t stream);
+/// What cuBLAS is recommended to have on the largest devices. Its own memory would become a part of every
+/// recorded graph.
+inline constexpr std::size_t cublas_workspace_bytes = std::size_t{32} << 20;
+/// Computes on the stream, in full fp32, without atomics. `workspace`, of the device, must outlive it.
+Cublas make_cublas(cudaStream_t stream, const std::shared_ptr<void>& workspace);
 
 /// Memory of the current device, zero-filled in the stream's order. Throws `unsupported`, with the requested
 /// and the free bytes, if there is not enough.
@@ -46,7 +50,7 @@ class Scratch {
   double* doubles(std::size_t count, cudaStream_t stream);
 
  private:
-  std::shared_ptr<void> memory_;
+  std::vector<std::shared_ptr<void>> blocks_;  // the newest is used; recorded graphs may use the others
   std::size_t capacity_ = 0;
 };
 

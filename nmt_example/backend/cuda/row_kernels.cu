@@ -136,7 +136,7 @@ void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indic
                                                                     table_gradient);
 }
 
-void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<std::uint32_t, 2> key,
+void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,
              std::uint32_t threshold, float scale, const Indices& samples, std::int64_t first_position,
              std::int64_t first_column) {
   if (x.empty()) return;
@@ -146,7 +146,7 @@ void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, std::array<s
   const Index first_block = first_column / 4;
   for_each(stream, x.rows, (x.cols + 3) / 4, [=] __device__(Index r, Index block) {
     const std::array<std::uint32_t, 4> words =
-        dropout_words(key, static_cast<std::uint32_t>(sample[r % batch]),
+        dropout_words(*key, static_cast<std::uint32_t>(sample[r % batch]),
                       static_cast<std::uint32_t>(first_position + r / batch),
                       static_cast<std::uint32_t>(first_block + block));
     for (unsigned k = 0; k < 4 && 4 * block + k < from.cols; ++k) {
