@@ -18,10 +18,8 @@ namespace nmt {
 /// alike. Rules (--loss_scaling):
 /// - off: 1;
 /// - static: --loss_scale for all steps;
-/// - backoff (OpenSeq2Seq's): begins with --loss_scale, its largest value. An overflow halves it, but it is
-/// at
-///   least 1; it is doubled when the number of steps since the last overflow is a multiple of
-///   --loss_scale_window;
+/// - backoff (OpenSeq2Seq's): begins with --loss_scale, its largest value. An overflow halves it, down to 1;
+///   it is doubled when the number of steps since the last overflow is a multiple of --loss_scale_window;
 /// - log_max (OpenSeq2Seq's): with x = log2 of the largest absolute gradient of a step, without the scale, or
 ///   16 after an overflow, and the means of x (decay 0.99) and x^2 (decay 0.999), both corrected for their
 ///   start at 0: 2^(16 - (mean + 3.09 deviations)), between 1 and --loss_scale; 1 in the first step.

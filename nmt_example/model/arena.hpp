@@ -29,8 +29,7 @@ class Arena {
   void reset() noexcept { used_ = 0; }
   [[nodiscard]] std::size_t used() const noexcept { return used_; }
   [[nodiscard]] std::size_t capacity() const noexcept { return capacity_; }
-  /// Another one for each block: tensors of the same sizes are in the same places as long as it is the same.
-  [[nodiscard]] std::uint64_t generation() const noexcept { return generation_; }
+  [[nodiscard]] const void* block() const noexcept { return block_.get(); }
   /// Makes room for at least so many bytes, and gives back everything.
   void reserve(Backend& backend, std::size_t bytes) {
     used_ = 0;
@@ -38,7 +37,6 @@ class Arena {
     block_.reset();
     block_ = backend.allocate(bytes);
     capacity_ = bytes;
-    ++generation_;
   }
 
   /// Aligned to 64 bytes.
@@ -56,7 +54,6 @@ class Arena {
   std::shared_ptr<void> block_;
   std::size_t capacity_ = 0;
   std::size_t used_ = 0;
-  std::uint64_t generation_ = 0;
 };
 
 }  // namespace nmt

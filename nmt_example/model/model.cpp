@@ -4,12 +4,28 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstdint>
+#include <initializer_list>
 #include <numeric>
 #include <utility>
 
 #include "ddl/error.hpp"
 
 namespace nmt {
+namespace {
+
+/// Differs for batches of other sizes or kinds, and for those whose tensors or parameters are elsewhere.
+std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, double dropout_rate,
+                        std::initializer_list<std::int64_t> sizes) {
+  std::uint64_t key = std::bit_cast<std::uint64_t>(dropout_rate);
+  for (const void* const memory : {arena.block(), static_cast<const void*>(parameters.values().data)})
+    key = mixed(key, reinterpret_cast<std::uintptr_t>(memory));
+  key = mixed(key, arena.used());
+  for (const std::int64_t size : sizes) key = mixed(key, static_cast<std::uint64_t>(size));
+  return key;
+}
+
+}  // namespace
 
 Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
              std::shared_ptr<void> gradients, std::optional<ddl::DataType> activations)
@@ -106,15 +122,6 @@ BatchLoss Model::evaluate(const BatchView& batch) {
           std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
 }
 
-/// Differs for batches whose work is on other memory, or of another kind.
-std::uint64_t Model::batch_key(const BatchView& batch, bool training, double dropout_rate) const {
-  std::uint64_t key = std::bit_cast<std::uint64_t>(dropout_rate);
-  for (const std::int64_t value : {batch.sentences, batch.source_steps, batch.target_steps,
-                                   std::int64_t{training}, static_cast<std::int64_t>(arena_.generation())})
-    key = mixed(key, static_cast<std::uint64_t>(value));
-  return key;
-}
-
 void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, const Tensor& sums, GradientUse use) {
   const bool training = ready != nullptr;
@@ -157,13 +164,15 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   missing_.clear();
   for (const ParameterSpec& parameter : layout_.parameters) missing_.push_back(parameter.uses);
   const BackwardProgress progress{ready, missing_};
-  const StepContext step{.backend = backend_,
-                         .parameters = parameters_,
-                         .dropout = dropout,
-                         .samples = samples_,
-                         .dropout_keys = dropout_keys_,
-                         .batch_key = batch_key(batch, training, dropout.rate),
-                         .backward = training ? &progress : nullptr};
+  const StepContext step{
+      .backend = backend_,
+      .parameters = parameters_,
+      .dropout = dropout,
+      .samples = samples_,
+      .dropout_keys = dropout_keys_,
+      .batch_key = batch_key(arena_, parameters_, dropout.rate,
+                             {batch.sentences, batch.source_steps, batch.target_steps, training}),
+      .backward = training ? &progress : nullptr};
   auto& [encoder, decoder, projection] = network_;
   tell("forward");
   encoder->forward(step, source_, source_lengths_);
@@ -185,6 +194,14 @@ SearchModel::SearchModel(Model& model, std::int64_t beam)
       beam_(beam),
       network_(layout_, model.shape_),
       arena_(model.activations_, model.backend_.type()) {}
+
+StepContext SearchModel::context() const {
+  return {.backend = backend_,
+          .parameters = model_.parameters_,
+          .dropout = {},
+          .samples = samples_,
+          .batch_key = batch_key(arena_, model_.parameters_, 0, {sentences_, source_steps_, beam_})};
+}
 
 std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t source_steps) {
   Arena counter(model_.activations_, backend_.type());

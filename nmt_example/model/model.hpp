@@ -88,7 +88,6 @@ class Model {
  private:
   void run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
            const ReadyFunction* ready, const Tensor& sums, GradientUse use);
-  [[nodiscard]] std::uint64_t batch_key(const BatchView& batch, bool training, double dropout_rate) const;
   void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
   std::size_t bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
                        bool training);
@@ -140,7 +139,7 @@ class SearchModel {
   [[nodiscard]] std::span<const float> attention_weights();
 
  private:
-  [[nodiscard]] StepContext context() const { return {backend_, model_.parameters_, {}, samples_}; }
+  [[nodiscard]] StepContext context() const;
   void plan(std::int64_t sentences, std::int64_t source_steps);
 
   Model& model_;

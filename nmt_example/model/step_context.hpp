@@ -40,7 +40,7 @@ struct StepContext {
   DropoutSettings dropout;
   Indices samples;                             ///< [sentences] number of each sentence in the data set
   const PhiloxKey* dropout_keys = nullptr;     ///< Of the layout's dropouts, in the backend's memory.
-  std::uint64_t batch_key = 0;                 ///< Equal for batches of equal sizes.
+  std::uint64_t batch_key = 0;                 ///< Equal for batches of equal sizes in the same memory.
   const BackwardProgress* backward = nullptr;  ///< Null unless the step has a backward pass.
 
   [[nodiscard]] Tensor value(std::size_t parameter) const { return parameters.value(parameter); }
