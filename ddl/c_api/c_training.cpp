@@ -104,7 +104,8 @@ GradientReducerOptions options_of(const ddl_reducer_options& given) {
           .overlap = given.after_backward == 0,
           .wire = given.wire == 0 ? DataType::f32 : static_cast<DataType>(given.wire),
           .leave_sums = given.leave_sums != 0,
-          .micro_batches = given.micro_batches != 0};
+          .micro_batches = given.micro_batches != 0,
+          .narrow_sums = given.narrow_sums != 0};
 }
 
 TrainingState state_of(Job& job, const ddl_checkpoint& checkpoint, const Model& model) {

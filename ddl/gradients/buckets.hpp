@@ -13,10 +13,12 @@
 
 namespace ddl {
 
+constexpr bool is_narrow(DataType type) noexcept { return type == DataType::f16 || type == DataType::bf16; }
+
 /// The type in which gradients of `type` are summed, and in which they travel inside a host: f32 for 16-bit
-/// floats, which are rounded once at the end.
-constexpr DataType summed_type(DataType type) noexcept {
-  return type == DataType::f64 ? DataType::f64 : DataType::f32;
+/// floats, which are rounded once at the end, unless `narrow_sums`.
+constexpr DataType summed_type(DataType type, bool narrow_sums = false) noexcept {
+  return type == DataType::f64 || (narrow_sums && is_narrow(type)) ? type : DataType::f32;
 }
 
 /// The contents of a bucket, which is reduced by one collective.

@@ -1,7 +1,6 @@
 #include "ddl/gradients/elementwise.hpp"
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <cstdint>
 #include <span>
@@ -26,16 +25,6 @@ std::span<const T> of(ConstElements values) noexcept {
   return {static_cast<const T*>(values.data()), values.size()};
 }
 
-/// Calls `pass(at, block)` for consecutive elements [at, at + block.size()) of `values`, with a block of
-/// working memory that fits the L1 cache.
-template <typename Pass>
-void in_blocks(ConstElements values, const Pass& pass) noexcept {
-  std::array<float, 2048> block;
-  for (std::size_t at = 0; at < values.size(); at += block.size()) {
-    pass(at, std::span(block).first(std::min(block.size(), values.size() - at)));
-  }
-}
-
 }  // namespace
 
 const Kernels& kernels_of([[maybe_unused]] collectives::InstructionSet set) noexcept {
@@ -50,7 +39,7 @@ bool scale_into(Elements target, ConstElements source, double factor) noexcept {
   if (target.type() == DataType::f64) {
     const std::span<const double> from = of<double>(source);
     std::ranges::transform(from, of<double>(target).begin(), [=](double value) { return value * factor; });
-  } else if (target.type() == source.type()) {
+  } else if (target.type() == DataType::f32 && source.type() == DataType::f32) {
     native_kernels().scale_into(of<float>(target).data(), of<float>(source).data(), target.size(), factor);
   } else if (target.type() == DataType::f32) {
     const std::span<float> wide = of<float>(target);
@@ -58,7 +47,7 @@ bool scale_into(Elements target, ConstElements source, double factor) noexcept {
     if (factor != 1) scale(target, factor);
   } else {
     in_blocks(source, [&](std::size_t at, std::span<float> block) {
-      native_kernels().scale_into(block.data(), of<float>(source).data() + at, block.size(), factor);
+      native_kernels().scale_into(block.data(), block.data(), block.size(), factor);
       collectives::round_to(target.type(), {.values = block.data(), .rounded = block.data()}, block.size());
       collectives::narrow(target.type(), block, target.bytes().data() + 2 * at);
       std::uint32_t not_finite = 0;
@@ -83,7 +72,6 @@ void add_scaled(Elements target, ConstElements source, double factor) noexcept {
     return native_kernels().add_scaled(to.data(), of<float>(source).data(), to.size(), factor);
   }
   in_blocks(source, [&](std::size_t at, std::span<float> block) {
-    collectives::widen(source.type(), static_cast<const std::byte*>(source.data()) + 2 * at, block);
     native_kernels().add_scaled(to.data() + at, block.data(), block.size(), factor);
   });
 }
@@ -93,7 +81,13 @@ double sum_of_squares(ConstElements values) noexcept {
     return native_kernels().sum_of_squares(of<float>(values).data(), values.size());
   }
   double sum = 0;
-  for (const double value : of<double>(values)) sum += value * value;
+  if (values.type() == DataType::f64) {
+    for (const double value : of<double>(values)) sum += value * value;
+  } else {
+    in_blocks(values, [&](std::size_t, std::span<const float> block) {
+      sum += native_kernels().sum_of_squares(block.data(), block.size());
+    });
+  }
   return sum;
 }
 

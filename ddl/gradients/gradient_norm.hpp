@@ -25,14 +25,18 @@ class GradientNorm {
     sum_ = 0;
     squares_ = {};
   }
-  /// Adds f32 or f64 values. An exact norm rounds f64 values to f32.
+  /// Adds values of a floating type. An exact norm rounds f64 values to f32.
   void add(ConstElements values) noexcept {
     if (!exact_) {
       sum_ += elementwise::sum_of_squares(values);
     } else if (values.type() == DataType::f64) {
       add_exactly(static_cast<const double*>(values.data()), values.size());
-    } else {
+    } else if (values.type() == DataType::f32) {
       add_exactly(static_cast<const float*>(values.data()), values.size());
+    } else {
+      elementwise::in_blocks(values, [&](std::size_t, std::span<const float> block) {
+        add_exactly(block.data(), block.size());
+      });
     }
   }
   /// Adds a value that is not finite.
@@ -40,10 +44,11 @@ class GradientNorm {
     sum_ = std::numeric_limits<double>::infinity();
     ++squares_.not_finite;
   }
-  /// Adds `values`, and then multiplies them in place by `factor`. One pass over memory.
+  /// Adds `values`, and then multiplies them in place by `factor`. One pass over memory. What overflows 16
+  /// bits counts as not finite.
   void add_and_scale(Elements values, double factor) noexcept {
     if (factor == 1) return add(values);
-    if (!exact_) {
+    if (!exact_ && (values.type() == DataType::f32 || values.type() == DataType::f64)) {
       sum_ += elementwise::square_and_scale(values, factor);
       return;
     }
@@ -51,7 +56,7 @@ class GradientNorm {
     for (std::size_t at = 0; at < values.size(); at += block) {
       const Elements part = values.subspan(at, std::min(block, values.size() - at));
       add(part);
-      elementwise::scale(part, factor);
+      if (!elementwise::scale(part, factor)) add_overflow();
     }
   }
   /// The norm over all ranks, the same on each; not finite if a value is not. The same all-reduce replaces

@@ -42,7 +42,7 @@ void HostQueue::arrange(const std::vector<BucketLayout>& layouts, bool is_final)
       if (!works_done_) works_done_ = std::make_shared<std::atomic<std::uint64_t>>(0);
     }
     // Rounding errors belong to a bucket, so none are kept before the layout is final.
-    if (is_final && bucket.way != Way::rows) bucket.wire = wire_;
+    if (is_final && bucket.way != Way::rows && layout.type == DataType::f32) bucket.wire = wire_;
     if (bucket.wire) {
       const std::size_t pieces = bucket.way == Way::scatter ? ranks_ : 1;
       const std::size_t size = all_.residual_size(bucket.collective(), layout.count() / pieces, *wire_);
@@ -104,13 +104,19 @@ Elements HostQueue::packed(Bucket& bucket, std::size_t count, std::size_t spare)
 void HostQueue::pack(const GradientPiece& piece, Elements target, bool counts, double weight,
                      bool adds_accumulated) {
   const Elements source = gradient(piece);
+  const bool adds = adds_accumulated && !accumulated_.empty();
+  if (adds && is_narrow(target.type())) {
+    // So that micro-batches are rounded once.
+    if (counts) elementwise::add_scaled(accumulated(piece), source, weight);
+    elementwise::scale_into(target, accumulated(piece), 1);
+    return;
+  }
   if (!counts) {
     zero(target);
   } else if (source.data() != target.data() || weight != 1) {
     elementwise::scale_into(target, source, weight);
   }
-  if (!adds_accumulated || accumulated_.empty()) return;
-  elementwise::add_scaled(target, accumulated(piece), 1.0);
+  if (adds) elementwise::add_scaled(target, accumulated(piece), 1.0);
 }
 
 void HostQueue::start_rows(Bucket& bucket, const Contribution& contribution) {
@@ -272,6 +278,12 @@ std::uint64_t HostQueue::bytes() const noexcept {
 void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/) {
   std::vector<Elements> gathered;
   std::vector<Work> works;
+  // Parameters have all their bits where their gradients are 16-bit sums.
+  const auto layout_of_parameters = [](const Bucket& bucket) {
+    BucketLayout layout = bucket.layout;
+    layout.type = summed_type(layout.type);
+    return layout;
+  };
   // Copies parameters to a bucket's memory, where they are adjacent, or back.
   const auto copy = [&](const Bucket& bucket, Elements memory, bool back) {
     std::size_t at = 0;
@@ -283,12 +295,13 @@ void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/)
     }
   };
   for (Bucket& bucket : buckets_) {
-    Elements values = one_run(bucket.layout, parameters);
+    const BucketLayout layout = layout_of_parameters(bucket);
+    Elements values = one_run(layout, parameters);
     if (values.size() == 0) {
-      const std::size_t bytes = bucket.layout.bytes();
+      const std::size_t bytes = layout.bytes();
       SharedBuffer<std::byte>& memory = bucket.packed.size() >= bytes ? bucket.packed : bucket.parameters;
       if (memory.size() == 0) memory = allocate<std::byte>(context_, bytes);
-      values = {memory.data(), bucket.layout.count(), bucket.layout.type};
+      values = {memory.data(), layout.count(), layout.type};
       copy(bucket, values, false);
     }
     const Elements mine = own(values);
@@ -297,7 +310,8 @@ void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/)
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     works[i].wait();
-    if (one_run(buckets_[i].layout, parameters).size() == 0) copy(buckets_[i], gathered[i], true);
+    if (one_run(layout_of_parameters(buckets_[i]), parameters).size() == 0)
+      copy(buckets_[i], gathered[i], true);
   }
 }
 

@@ -136,7 +136,7 @@ class HostQueue final : public GradientQueue {
   [[nodiscard]] Elements gradient(const GradientPiece& piece) const {
     return parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
   }
-  /// The weighted means that earlier micro-batches accumulated.
+  /// The weighted means that earlier micro-batches accumulated, in f32 for 16-bit gradients.
   [[nodiscard]] Elements accumulated(const GradientPiece& piece) {
     const DataType type = summed_type(parts_->gradients[piece.gradient].values.type());
     return {&accumulated_[places_[piece.gradient] + piece.first * size_of(type)], piece.count, type};

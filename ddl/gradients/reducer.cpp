@@ -55,6 +55,7 @@ std::vector<std::string> entries_of(const GradientReducerOptions& options, bool 
                                       fmt::format("wire {}", to_string(options.wire)),
                                       fmt::format("sharded_update {}", options.sharded_update),
                                       fmt::format("leave_sums {}", options.leave_sums)};
+  if (options.narrow_sums) entries.emplace_back("narrow_sums");
   if (on_device) entries.push_back(fmt::format("micro_batches {}", options.micro_batches));
   return entries;
 }
@@ -138,6 +139,11 @@ void GradientReducer::State::check_options() const {
         "which ranks share a host",
         to_string(wire));
   }
+  if (options.narrow_sums && queue->is_on_device()) {
+    throw invalid(
+        "narrow_sums: found gradients on a device, where sums are f32; expected them in the host's "
+        "memory");
+  }
 }
 
 void GradientReducer::State::check(const std::vector<Gradient>& given) const {
@@ -151,20 +157,20 @@ void GradientReducer::State::check(const Gradient& gradient) const {
     if (!holds) throw invalid("gradient '{}' {}", name, problem);
   };
   const DataType type = values.type();
-  const bool is_narrow = type == DataType::f16 || type == DataType::bf16;
-  require(is_narrow || type == DataType::f32 || type == DataType::f64,
+  require(is_narrow(type) || type == DataType::f32 || type == DataType::f64,
           fmt::format("is {}; expected f32, f64, f16 or bf16", to_string(type)));
   require(values.size() == 0 || values.data() != nullptr,
           fmt::format("of {} {} has no memory", values.size(), to_string(type)));
   require(row_width == 0 || values.size() % row_width == 0,
           fmt::format("has {} elements, which is no whole number of rows of {}", values.size(), row_width));
-  require(type != DataType::f64 || options.wire == DataType::f32,
-          fmt::format("is f64, which travels as it is; found the wire type {}, expected f32",
+  const bool is_sent_as_it_is = summed_type(type, options.narrow_sums) != DataType::f32;
+  require(!is_sent_as_it_is || options.wire == DataType::f32,
+          fmt::format("is {}, which travels as it is; found the wire type {}, expected f32", to_string(type),
                       to_string(options.wire)));
   require(type != DataType::f64 || !queue->is_on_device(), "is f64; expected f32, f16 or bf16 on a device");
   if (summands.empty()) return;
   require(!queue->is_on_device(), "has summands; expected none on a device");
-  require(!is_narrow, fmt::format("is {} and has summands, which are f32 or f64", to_string(type)));
+  require(!is_narrow(type), fmt::format("is {} and has summands, which are f32 or f64", to_string(type)));
   for (const Elements& summand : summands) {
     require(summand.type() == type && summand.size() == values.size() && summand.data() != nullptr,
             fmt::format("has a summand of {} {}, expected {} {}, like the gradient", summand.size(),
@@ -190,7 +196,7 @@ std::vector<BucketLayout> GradientReducer::State::layouts() const {
   std::vector<DataType> types;
   for (const Gradient& gradient : gradients) {
     counts.push_back(gradient.values.size());
-    types.push_back(summed_type(gradient.values.type()));
+    types.push_back(summed_type(gradient.values.type(), options.narrow_sums));
     rows.push_back(gradient.row_width > 0 ? 1 : 0);
   }
   const bool by_readiness = is_learned() && !options.sharded_update;

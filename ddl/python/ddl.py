@@ -82,7 +82,7 @@ class _Parameter(ctypes.Structure):
 class _Options(ctypes.Structure):
     _fields_ = [("gradients", ctypes.c_int), ("bucket_bytes", ctypes.c_int64), ("wire", ctypes.c_int),
                 ("after_backward", ctypes.c_int), ("leave_sums", ctypes.c_int), ("on_device", ctypes.c_int), ("micro_batches", ctypes.c_int),
-                ("broadcast_values", ctypes.c_int)]
+                ("broadcast_values", ctypes.c_int), ("narrow_sums", ctypes.c_int)]
 
 
 class Step(ctypes.Structure):
@@ -584,7 +584,8 @@ class Reducer:
     absent where backward does not reach them. `gradients`: "sum" if backward leaves sums over this rank's items, "mean" if
     means (a loss that is a mean); it has no default. `row_width`: a dict of names and elements of a row, for embeddings of
     which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. `leave_sums`: `wait` leaves sums over all
-    ranks' items, not means. Same on all ranks. Collective.
+    ranks' items, not means. `narrow_sums`: 16-bit gradients are summed in their own type, in half the memory and bytes, not in
+    float32; not of CUDA arrays. Same on all ranks. Collective.
 
     A step: `begin(weight)` (for means; for sums `wait(weight)` will do), `ready(name)` once for each gradient or `absent(name)`
     in its place, `wait()`. From `ready` until `wait` a gradient must be left alone.
@@ -596,7 +597,8 @@ class Reducer:
 
     def __init__(self, gradients_of: Arrays, *, gradients: Literal["sum", "mean"], bucket_bytes: int = 0,
                  wire: Literal["bfloat16", "float16", None] = None, overlap: bool = True,
-                 row_width: Mapping[str, int] | None = None, leave_sums: bool = False, micro_batches: bool = False):
+                 row_width: Mapping[str, int] | None = None, leave_sums: bool = False, micro_batches: bool = False,
+                 narrow_sums: bool = False):
         self._hooks = []
         self._reduces, self._means = True, gradients == "mean"
         self._followed: dict[str, tuple[Any, Any]] = {}  # of a torch module: parameter and gradient by name
@@ -615,7 +617,7 @@ class Reducer:
         for memory in memories if self._is_on_device else ():
             _use_device(memory)
         options = _Options(_choice("gradients", gradients, KINDS), bucket_bytes, _choice("wire", wire, WIRES),
-                           not overlap, leave_sums, self._is_on_device, micro_batches, 0)
+                           not overlap, leave_sums, self._is_on_device, micro_batches, 0, narrow_sums)
         self._handle = _made("reducer_create", items, len(items), ctypes.byref(options))
         _in_use.add(self)
         for name, (parameter, _) in self._followed.items():

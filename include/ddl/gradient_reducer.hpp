@@ -85,6 +85,13 @@ struct GradientReducerOptions {
   /// On devices: whether micro-batches (`no_sync`) of means will be used; they take memory of the gradients'
   /// size.
   bool micro_batches = false;
+  /// Whether 16-bit gradients are summed in their own type, which halves the memory and the bytes between
+  /// ranks; else in f32, rounded once at the end. Additions are done in f32, and rounded when their result
+  /// travels on: the error of a sum over n ranks is at most (n - 1) u sum |x|, u the type's unit roundoff
+  /// (2^-8 for bf16, 2^-11 for f16). Means are rounded once more on the way in, times their weight, and once
+  /// on the way out. In f16, sums, and means times their weight, beyond 65,504 are infinite. Only on hosts;
+  /// such gradients accept only the wire f32, as f64 ones do.
+  bool narrow_sums = false;
 };
 
 /// The result of a step's reduction. The same on all ranks.
@@ -127,6 +134,10 @@ struct GradientPiece {
 /// registered front to back and becomes ready in about the reverse order therefore needs neither copies nor
 /// memory, and the ranks of a host reduce it in place. The trainer owns the gradients between `wait` and the
 /// next `ready`; it must leave a gradient alone from its `ready` until `wait` returns.
+///
+/// **16-bit gradients** are summed in f32, in memory of the reducer of twice their size; with
+/// `GradientReducerOptions::narrow_sums`, in their own type, like others in place where they are adjacent.
+/// Micro-batches of means are added up in f32.
 ///
 /// **Weights.** A weight given to `begin` is summed over all ranks during backward, so that `ready` can turn
 /// finished buckets into means; with a weight given to `wait`, `wait` does so.

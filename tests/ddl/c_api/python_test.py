@@ -182,6 +182,13 @@ reducer.ready("narrow"), reducer.ready("wide")
 assert reducer.wait(1).finite and (wide == 1 + 2.0**-40).all() and (narrow == 60000).all()
 reducer.close()
 
+# With sums of 16 bits, the same overflow.
+reducer = ddl.Reducer([narrow], gradients="sum", narrow_sums=True)
+narrow[:] = 60000
+reducer.ready(0)
+assert reducer.wait(1).finite == (size == 1)
+reducer.close()
+
 # An update that takes sums would have to multiply means by the weight.
 sums = np.full(3, rank + 1, "float32")
 reducer = ddl.Reducer([sums], gradients="sum", leave_sums=True)
