@@ -18,12 +18,12 @@ namespace nmt {
 
 enum class Transpose : bool { no, yes };
 
-/// Sizes of an attention over a batch of sources. Query row r belongs to sentence
-/// (r % (sentences * queries_per_sentence)) / queries_per_sentence.
+/// An attention over a batch of sources. Query row r belongs to sentence `sentence_of_row[r]`, as in a
+/// search; without these (size 0), to r % sentences.
 struct AttentionShape {
   std::int64_t sentences = 0;
   std::int64_t source_steps = 0;
-  std::int64_t queries_per_sentence = 1;  ///< The beam's width; 1 in training.
+  Indices sentence_of_row = {};
 };
 
 /// How a query and a key give a score: scale * query . key, where an empty scale is 1; or, with `v` [1,

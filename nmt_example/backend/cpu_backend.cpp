@@ -460,7 +460,7 @@ class CpuBackend final : public Backend {
 
  private:
   static std::int64_t sentence(const AttentionShape& shape, std::int64_t r) {
-    return r % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
+    return shape.sentence_of_row.size == 0 ? r % shape.sentences : shape.sentence_of_row.data[r];
   }
 
   static float scale_of(const AttentionScore& score) {

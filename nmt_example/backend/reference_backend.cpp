@@ -51,7 +51,7 @@ bool is_masked(const Indices& lengths, Index step, Index row) {
 }
 
 Index sentence_of(const AttentionShape& shape, Index query_row) {
-  return query_row % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
+  return shape.sentence_of_row.size == 0 ? query_row % shape.sentences : at(shape.sentence_of_row, query_row);
 }
 
 /// The row of step `step` of a sentence in keys and memory.

@@ -14,11 +14,12 @@ struct SearchSettings {
   int translations = 1;        ///< To return of each sentence; at most beam_width.
 };
 
-/// What a search needs from a model; rows are sentence * beam_width + hypothesis.
+/// What a search needs from a model. A row is a hypothesis that goes on.
 class NextWordScorer {
  public:
   virtual ~NextWordScorer() = default;
-  /// Row r continues the hypothesis of row parents[r] with words[r].
+  /// Row r continues the hypothesis of row parents[r] of the step before with words[r]; in the first step, it
+  /// begins sentence parents[r]. There is at least one row, and rows are in the order of sentences.
   virtual void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) = 0;
 
   // Of the last step, valid until the next call.
@@ -40,12 +41,12 @@ struct Translation {
 
 /// Beam search as in tensorflow/nmt: all hypotheses of a sentence, including ended ones, compete for its beam
 /// by score = log p / ((5 + length) / 6)^length_penalty, to which an ended one adds coverage_penalty * sum_s
-/// log min(attention received by s, 1) (Wu et al. 2016, equation 14). The search ends when all hypotheses are
-/// ended or have max_steps words. Returns each sentence's best hypotheses, the best first: those that were
-/// cut off at max_steps after those that have ended. Where the beam has fewer hypotheses than are to be
-/// returned, the rest are without words and have a score of minus infinity. `length` is without </s>. Ties go
-/// to the lower row and word. (tensorflow/nmt allows twice the longest source of a batch, so its results
-/// depend on the batches.) Cost: at most max_steps scorer steps.
+/// log min(attention received by s, 1) (Wu et al. 2016, equation 14). A sentence's search ends when all its
+/// hypotheses are ended or have max_steps words. Returns each sentence's best hypotheses, the best first:
+/// those that were cut off at max_steps after those that have ended. Where the beam has fewer hypotheses than
+/// are to be returned, the rest are without words and have a score of minus infinity. `length` is without
+/// </s>. Ties go to the lower row and word. (tensorflow/nmt allows twice the longest source of a batch, so
+/// its results depend on the batches.) Cost: at most max_steps scorer steps.
 std::vector<Translation> beam_search(NextWordScorer& scorer, std::span<const std::int32_t> source_lengths,
                                      const SearchSettings& settings);
 

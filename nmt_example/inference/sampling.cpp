@@ -46,34 +46,40 @@ std::vector<Translation> sample(NextWordScorer& scorer, std::span<const std::int
   const auto samples = static_cast<std::size_t>(settings.samples);
   const std::size_t rows = source_lengths.size() * samples;
   std::vector<Translation> translations(rows);
+  std::vector<std::size_t> active(rows);  // of each row of a step
   std::vector<std::int32_t> parents(rows);
-  for (std::size_t r = 0; r < rows; ++r) parents[r] = static_cast<std::int32_t>(r);
+  for (std::size_t r = 0; r < rows; ++r) {
+    active[r] = r;
+    parents[r] = static_cast<std::int32_t>(r / samples);
+  }
   std::vector<std::int32_t> words(rows, Vocabulary::bos_id);
   std::vector<double> sums;
-  std::size_t active = rows;
-  for (std::uint32_t step = 0; active > 0; ++step) {
+  for (std::uint32_t step = 0; !active.empty(); ++step) {
     scorer.step(parents, words);
     const std::span<const float> log_probabilities = scorer.log_probabilities();
-    for (std::size_t r = 0; r < rows; ++r) {
-      if (step > 0 && words[r] == Vocabulary::eos_id) continue;
+    std::size_t kept = 0;
+    for (std::size_t r = 0; r < active.size(); ++r) {
       const auto row = log_probabilities.subspan(r * static_cast<std::size_t>(vocabulary),
                                                  static_cast<std::size_t>(vocabulary));
-      const std::size_t sentence = r / samples;
-      const double number =
-          uniform_number(settings.seed, numbers[sentence], static_cast<std::uint32_t>(r % samples), step);
-      words[r] = draw(row, settings.temperature, number, sums);
-      Translation& translation = translations[r];
-      translation.log_probability += row[static_cast<std::size_t>(words[r])];
+      const std::size_t sentence = active[r] / samples;
+      const auto number_of_sample = static_cast<std::uint32_t>(active[r] % samples);
+      const double number = uniform_number(settings.seed, numbers[sentence], number_of_sample, step);
+      const std::int32_t word = draw(row, settings.temperature, number, sums);
+      Translation& translation = translations[active[r]];
+      translation.log_probability += row[static_cast<std::size_t>(word)];
       const std::int64_t limit =
           settings.max_steps > 0 ? settings.max_steps : 2 * source_lengths[sentence] + 10;
-      if (words[r] != Vocabulary::eos_id) {
-        translation.words.push_back(words[r]);
-        if (std::int64_t{step} + 1 < limit) continue;
-        words[r] = Vocabulary::eos_id;
-      }
       translation.score = translation.log_probability;
-      --active;
+      if (word == Vocabulary::eos_id) continue;
+      translation.words.push_back(word);
+      if (std::int64_t{step} + 1 >= limit) continue;
+      active[kept] = active[r];
+      parents[kept] = static_cast<std::int32_t>(r);
+      words[kept++] = word;
     }
+    active.resize(kept);
+    parents.resize(kept);
+    words.resize(kept);
   }
   return translations;
 }

@@ -34,18 +34,20 @@ AttentionScore Attention::score(const StepContext& step) const {
   return {.v = normed() ? direction_ : step.value(v_)};
 }
 
-void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool training) {
+void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t rows, std::int64_t steps,
+                     bool training) {
   shape_ = shape;
+  rows_ = rows;
   keys_ = arena.take(shape.source_steps * shape.sentences, units_);
   if (value_kernel_) values_ = arena.take(keys_.rows, value_columns_);
-  weights_ = arena.take(steps * rows(), shape.source_steps);
-  if (additive()) queries_ = arena.take(steps * rows(), units_);
+  weights_ = arena.take(steps * rows, shape.source_steps);
+  if (additive()) queries_ = arena.take(steps * rows, units_);
   if (normed()) direction_ = arena.take_full(1, units_);
   if (!training) return;
   d_keys_ = arena.take(keys_.rows, units_);
   if (value_kernel_) d_values_ = arena.take(keys_.rows, value_columns_);
   d_scores_ = arena.take(weights_.rows, shape.source_steps);
-  d_queries_ = arena.take(steps * rows(), units_);
+  d_queries_ = arena.take(steps * rows, units_);
   if (normed()) d_direction_ = arena.take_full(1, units_);
 }
 

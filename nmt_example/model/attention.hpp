@@ -21,8 +21,11 @@ class Attention {
   /// The values become the memory times the last rows of parameter `kernel`, [..., columns].
   void project_values(std::size_t kernel, std::int64_t columns);
 
-  /// Takes the working memory for `steps` steps. `shape`: of one step.
-  void plan(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool training);
+  /// Takes the working memory for `steps` steps of `rows` queries each: one for each sentence, or as many as
+  /// a search has at most.
+  void plan(Arena& arena, const AttentionShape& shape, std::int64_t rows, std::int64_t steps, bool training);
+  /// The queries of the next step of a search.
+  void search_for(const Indices& sentence_of_row) { shape_.sentence_of_row = sentence_of_row; }
   /// Computes what does not depend on queries.
   void prepare(const StepContext& step, const Encoded& source);
   /// Step t, or this and more steps: query [rows, units] -> context [rows, columns of the values].
@@ -36,14 +39,13 @@ class Attention {
   void finish(const StepContext& step, const Encoded& source, const Tensor& queries,
               const Tensor& d_contexts);
 
-  /// Of the last step that `plan` has room for, [rows, source steps].
-  [[nodiscard]] Tensor weights() const { return weights_.row_range(weights_.rows - rows(), rows()); }
+  /// Of a search's last step, [rows, source steps].
+  [[nodiscard]] Tensor search_weights() const { return weights_.row_range(0, shape_.sentence_of_row.size); }
 
  private:
-  [[nodiscard]] std::int64_t rows() const { return shape_.sentences * shape_.queries_per_sentence; }
   /// The part of `x` for as many rows as `like` has, from step t.
   [[nodiscard]] Tensor from_step(const Tensor& x, std::int64_t t, const Tensor& like) const {
-    return x.row_range(t * rows(), like.rows);
+    return x.row_range(t * rows_, like.rows);
   }
   [[nodiscard]] bool additive() const noexcept {
     return kind_ == AttentionKind::bahdanau || kind_ == AttentionKind::normed_bahdanau;
@@ -69,6 +71,7 @@ class Attention {
   std::int64_t value_columns_;
 
   AttentionShape shape_;
+  std::int64_t rows_ = 0;
   Tensor keys_;       // [source steps * sentences, units]
   Tensor values_;     // [source steps * sentences, value columns], if they are projected
   Tensor weights_;    // [steps * rows, source steps]

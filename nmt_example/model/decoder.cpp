@@ -44,13 +44,13 @@ void Decoder::declare_last(ParameterLayout& layout) {
   if (attention_) attention_->declare_last(layout);
 }
 
-void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool searches,
-                          bool training) {
-  rows_ = shape.sentences * shape.queries_per_sentence;
+void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t rows, std::int64_t steps,
+                          bool searches, bool training) {
+  most_rows_ = rows_ = rows;
   steps_ = steps;
   embedded_ = arena.take(steps * rows_, embedded_columns_);
   if (attention_) {
-    attention_->plan(arena, shape, steps, training);
+    attention_->plan(arena, shape, rows_, steps, training);
     fed_ = arena.take((steps + 1) * rows_, all_attend_ ? layers_.front().inputs(1) : depth_);
   }
   for (std::size_t l = 0; l < layers_.size(); ++l) {
@@ -61,7 +61,7 @@ void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_
 
 void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
                    bool training) {
-  plan_layers(arena, {sentences, source_steps, 1}, target_steps, false, training);
+  plan_layers(arena, {sentences, source_steps}, sentences, target_steps, false, training);
   if (!training) return;
   const std::int64_t rows = target_steps * sentences;
   d_output_ = arena.take(rows, output_columns_);
@@ -82,7 +82,7 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
 }
 
 Tensor Decoder::output() const {
-  if (output_attention_) return fed_.row_range(rows_, steps_ * rows_);
+  if (output_attention_) return fed_.row_range(most_rows_, steps_ * rows_);
   return layers_.back().output();
 }
 
@@ -199,28 +199,35 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
 }
 
 void Decoder::plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps,
-                          std::int64_t beam) {
-  plan_layers(arena, {sentences, source_steps, beam}, 1, true, false);
+                          std::int64_t rows) {
+  plan_layers(arena, {sentences, source_steps}, rows, 1, true, false);
 }
 
-void Decoder::start_search(const StepContext& step, const Encoded& source, const Indices& beam_rows) {
+void Decoder::start_search(const StepContext& step, const Encoded& source, std::int64_t sentences) {
+  rows_ = sentences;
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    layers_[l].start_search(step, initial_state(source, l), beam_rows);
+    layers_[l].start_search(step, initial_state(source, l), sentences);
   }
   if (!attention_) return;
   attention_->prepare(step, source);
   step.backend.zero(slot(fed_, 1));
 }
 
-void Decoder::search_step(const StepContext& step, const Encoded& source, const Indices& parents,
-                          const Indices& ids) {
+void Decoder::search_step(const StepContext& step, const Encoded& source, const Indices& sentence_of_row,
+                          const Indices& parents, const Indices& ids) {
+  const Tensor fed_before = attention_ ? slot(fed_, 1) : Tensor();
+  rows_ = parents.size;
   for (RnnLayer& layer : layers_) layer.select(step, parents);
-  if (attention_) step.backend.gather_rows(slot(fed_, 1), parents, slot(fed_, 0));
-  embedding_.forward(step, ids, embedded_);
-  layers_[0].put(step, 0, 0, embedded_);
+  if (attention_) {
+    attention_->search_for(sentence_of_row);
+    step.backend.gather_rows(fed_before, parents, slot(fed_, 0));
+  }
+  const Tensor embedded = slot(embedded_, 0);
+  embedding_.forward(step, ids, embedded);
+  layers_[0].put(step, 0, 0, embedded);
   if (attending_ > 0) attend(step, source, 0);
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
-    const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output(0);
+    const Tensor below = l == 0 ? embedded : layers_[l - 1].output(0);
     if (l > 0) layers_[l].put(step, 0, 0, below);
     if (layers_[l].parts() > 1) layers_[l].put(step, 1, 0, contexts_above());
     layers_[l].advance(step, 0, below);

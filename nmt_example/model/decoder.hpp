@@ -40,20 +40,20 @@ class Decoder {
   [[nodiscard]] Tensor d_output() const { return d_output_; }
   [[nodiscard]] std::int64_t output_columns() const noexcept { return output_columns_; }
 
-  // Inference: one step at a time, with `beam` hypotheses per sentence; row = sentence * beam + hypothesis.
-  void plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t beam);
-  /// Row r starts from the source's sentence beam_rows[r].
-  void start_search(const StepContext& step, const Encoded& source, const Indices& beam_rows);
-  /// Row r continues the hypothesis of row parents[r]. Sets output() [rows, output_columns()] and, with
-  /// attention, search_weights() [rows, source_steps].
-  void search_step(const StepContext& step, const Encoded& source, const Indices& parents,
-                   const Indices& ids);
+  // Inference: one step at a time, with at most `rows` hypotheses.
+  void plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t rows);
+  void start_search(const StepContext& step, const Encoded& source, std::int64_t sentences);
+  /// Row r continues the hypothesis of row parents[r] of the step before, in the first step the sentence; it
+  /// is one of sentence sentence_of_row[r]. Sets output() [rows, output_columns()] and, with attention,
+  /// search_weights() [rows, source_steps].
+  void search_step(const StepContext& step, const Encoded& source, const Indices& sentence_of_row,
+                   const Indices& parents, const Indices& ids);
   /// Empty without attention.
-  [[nodiscard]] Tensor search_weights() const { return attention_ ? attention_->weights() : Tensor(); }
+  [[nodiscard]] Tensor search_weights() const { return attention_ ? attention_->search_weights() : Tensor(); }
 
  private:
-  void plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t steps, bool searches,
-                   bool training);
+  void plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t rows, std::int64_t steps,
+                   bool searches, bool training);
   void attend(const StepContext& step, const Encoded& source, std::int64_t t);
   void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_query);
   Tensor backward_above(const StepContext& step, const Encoded& source);
@@ -62,7 +62,9 @@ class Decoder {
   }
   /// The layer whose output is the query.
   [[nodiscard]] const RnnLayer& querying() const { return layers_[std::max<std::size_t>(attending_, 1) - 1]; }
-  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return x.row_range(t * rows_, rows_); }
+  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const {
+    return x.row_range(t * most_rows_, rows_);
+  }
   /// Of an input of layers above an attending one: the layer's below, and the context's.
   [[nodiscard]] Tensor part_below(const Tensor& inputs) const { return inputs.col_range(0, units_); }
   [[nodiscard]] Tensor context_part(const Tensor& inputs) const {
@@ -74,7 +76,7 @@ class Decoder {
 
   /// What layers above an attending one read of the source in all steps.
   [[nodiscard]] Tensor contexts_above() const {
-    return fed_.row_range(new_context_ ? rows_ : 0, steps_ * rows_);
+    return fed_.row_range(new_context_ ? most_rows_ : 0, steps_ * rows_);
   }
 
   std::int64_t embedded_columns_, units_, depth_, output_columns_;
@@ -85,8 +87,8 @@ class Decoder {
   std::vector<RnnLayer> layers_;
   std::size_t output_kernel_ = 0;
 
-  std::int64_t rows_ = 0, steps_ = 0;  // rows of a step
-  Tensor embedded_;                    // [steps * rows, embedding]
+  std::int64_t most_rows_ = 0, rows_ = 0, steps_ = 0;  // of a step: rows that there is room for, and its rows
+  Tensor embedded_;                                    // [steps * rows, embedding]
   Tensor fed_;  // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
   Tensor d_embedded_, d_output_;
   Tensor d_queries_;                // [steps * rows, units], if all layers attend

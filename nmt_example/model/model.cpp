@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstdint>
 #include <initializer_list>
 #include <numeric>
@@ -23,6 +24,12 @@ std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, doub
   key = mixed(key, arena.used());
   for (const std::int64_t size : sizes) key = mixed(key, static_cast<std::uint64_t>(size));
   return key;
+}
+
+/// Rows of a search's step: some more than it has, because backends prepare products for each number of rows.
+constexpr std::int64_t padded(std::int64_t rows) {
+  constexpr std::int64_t multiple = 16;
+  return rows < multiple ? rows : (rows + multiple - 1) / multiple * multiple;
 }
 
 }  // namespace
@@ -200,7 +207,8 @@ StepContext SearchModel::context() const {
           .parameters = model_.parameters_,
           .dropout = {},
           .samples = samples_,
-          .batch_key = batch_key(arena_, model_.parameters_, 0, {sentences_, source_steps_, beam_})};
+          .batch_key =
+              batch_key(arena_, model_.parameters_, 0, {sentences_, source_steps_, beam_, padded_rows_})};
 }
 
 std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t source_steps) {
@@ -213,17 +221,16 @@ std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t so
 
 void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   arena_.reset();
-  const std::int64_t rows = sentences * beam_;
+  const std::int64_t rows = padded(sentences * beam_);
   source_ = arena_.take_indices(source_steps * sentences);
   source_lengths_ = arena_.take_indices(sentences);
   samples_ = arena_.take_indices(sentences);
-  parents_ = arena_.take_indices(rows);
-  words_ = arena_.take_indices(rows);
+  row_indices_ = arena_.take_indices(3 * rows);
   const std::int64_t vocabulary = network_.projection.vocabulary();
   log_probs_ = arena_.take_full(rows, vocabulary);
   best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 1, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
-  network_.decoder.plan_search(arena_, sentences, source_steps, beam_);
+  network_.decoder.plan_search(arena_, sentences, source_steps, rows);
 }
 
 void SearchModel::start(const BatchView& batch) {
@@ -233,39 +240,50 @@ void SearchModel::start(const BatchView& batch) {
   plan(sentences_, source_steps_);
   backend_.upload(source_, batch.source);
   backend_.upload(source_lengths_, batch.source_lengths);
-  host_indices_.clear();
-  for (std::int64_t r = 0; r < sentences_ * beam_; ++r) {
-    host_indices_.push_back(static_cast<std::int32_t>(r / beam_));
-  }
-  backend_.upload(parents_, host_indices_);
+  rows_ = padded_rows_ = sentences_;
+  sentence_of_row_.resize(static_cast<std::size_t>(sentences_));
+  std::iota(sentence_of_row_.begin(), sentence_of_row_.end(), 0);
   network_.encoder->forward(context(), source_, source_lengths_);
-  network_.decoder.start_search(context(), network_.encoder->result(), parents_);
+  network_.decoder.start_search(context(), network_.encoder->result(), sentences_);
 }
 
 void SearchModel::step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) {
-  backend_.upload(parents_, parents);
-  backend_.upload(words_, words);
-  network_.decoder.search_step(context(), network_.encoder->result(), parents_, words_);
+  rows_ = static_cast<std::int64_t>(parents.size());
+  padded_rows_ = padded(rows_);
+  assert(rows_ > 0 && words.size() == parents.size());
+  const auto rows = static_cast<std::size_t>(padded_rows_);
+  // Rows of padding continue row 0.
+  host_indices_.assign(3 * rows, 0);
+  std::ranges::copy(parents, host_indices_.begin() + padded_rows_);
+  std::ranges::copy(words, host_indices_.begin() + 2 * padded_rows_);
+  for (std::size_t r = 0; r < rows; ++r)
+    host_indices_[r] = sentence_of_row_[static_cast<std::size_t>(host_indices_[rows + r])];
+  sentence_of_row_.assign(host_indices_.begin(), host_indices_.begin() + padded_rows_);
+  backend_.upload(row_indices_.range(0, 3 * padded_rows_), host_indices_);
+  const auto part = [&](std::int64_t n) { return row_indices_.range(n * padded_rows_, padded_rows_); };
+  network_.decoder.search_step(context(), network_.encoder->result(), part(0), part(1), part(2));
 }
 
 std::span<const float> SearchModel::log_probabilities() {
-  network_.projection.log_probabilities(context(), network_.decoder.output(), log_probs_);
-  log_probabilities_.resize(static_cast<std::size_t>(log_probs_.size()));
-  backend_.download(log_probs_, log_probabilities_);
+  const Tensor log_probs = log_probs_.row_range(0, padded_rows_);
+  network_.projection.log_probabilities(context(), network_.decoder.output(), log_probs);
+  log_probabilities_.resize(static_cast<std::size_t>(rows_ * log_probs.cols));
+  backend_.download(used(log_probs), log_probabilities_);
   return log_probabilities_;
 }
 
 std::span<const double> SearchModel::best_words(std::int32_t also) {
-  network_.projection.best_words(context(), network_.decoder.output(), also, log_probs_, best_);
-  best_words_.resize(static_cast<std::size_t>(best_.size()));
-  backend_.download(best_, best_words_);
+  network_.projection.best_words(context(), network_.decoder.output(), also,
+                                 log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
+  best_words_.resize(static_cast<std::size_t>(rows_ * best_.cols));
+  backend_.download(used(best_), best_words_);
   return best_words_;
 }
 
 std::span<const float> SearchModel::attention_weights() {
   const Tensor weights = network_.decoder.search_weights();
-  weights_.resize(static_cast<std::size_t>(weights.size()));
-  if (!weights_.empty()) backend_.download(weights, weights_);
+  weights_.resize(static_cast<std::size_t>(rows_ * weights.cols));
+  if (!weights_.empty()) backend_.download(used(weights), weights_);
   return weights_;
 }
 

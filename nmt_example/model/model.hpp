@@ -115,9 +115,8 @@ class Model {
   friend class SearchModel;
 };
 
-/// The inference side of a model: `beam` hypotheses for each sentence of a batch, which advance together by
-/// one word at a time. Has working memory of its own, which grows with the batches. Row = sentence * beam +
-/// hypothesis.
+/// The inference side of a model: up to `beam` hypotheses for each sentence of a batch, which advance
+/// together by one word at a time. Has working memory of its own, which grows with the batches.
 class SearchModel {
  public:
   SearchModel(Model& model, std::int64_t beam);
@@ -126,7 +125,8 @@ class SearchModel {
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t sentences, std::int64_t source_steps);
   /// Encodes the sources. Uses only `sentences`, `source_steps`, `source` and `source_lengths` of the batch.
   void start(const BatchView& batch);
-  /// Row r continues row parents[r] with words[r].
+  /// Row r continues row parents[r] of the step before with words[r]; in the first step, it begins sentence
+  /// parents[r]. There are as many rows as parents: at most `beam` for each sentence, and at least one.
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words);
 
   // What the last step gives, computed when it is asked for, and valid until the next call.
@@ -141,6 +141,8 @@ class SearchModel {
  private:
   [[nodiscard]] StepContext context() const;
   void plan(std::int64_t sentences, std::int64_t source_steps);
+  /// The part for the rows of the last step.
+  [[nodiscard]] Tensor used(const Tensor& x) const { return x.row_range(0, rows_); }
 
   Model& model_;
   Backend& backend_;
@@ -150,11 +152,13 @@ class SearchModel {
   Arena arena_;
   std::int64_t sentences_ = 0;
   std::int64_t source_steps_ = 0;
-  Indices source_, source_lengths_, samples_, parents_, words_;
+  std::int64_t rows_ = 0, padded_rows_ = 0;  // of the last step
+  Indices source_, source_lengths_, samples_;
+  Indices row_indices_;  // the step's sentences, parents and words
   Tensor log_probs_, best_;
   std::vector<float> log_probabilities_, weights_;
   std::vector<double> best_words_;
-  std::vector<std::int32_t> host_indices_;
+  std::vector<std::int32_t> host_indices_, sentence_of_row_;
 };
 
 }  // namespace nmt

@@ -21,7 +21,7 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
                     bool training, const Tensor& output) {
   const std::int64_t rows = steps * sentences;
   const std::int64_t columns = parts_.back().first + parts_.back().columns;
-  sentences_ = sentences;
+  sentences_ = rows_ = sentences;
   steps_ = steps;
   ahead_parts_ = ahead;
   ahead_columns_ = ahead == parts_.size() ? columns : parts_[ahead].first;
@@ -40,7 +40,8 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
 }
 
 Tensor RnnLayer::output() const {
-  return output_.data != nullptr ? output_ : h().row_range(sentences_, steps_ * sentences_);
+  return output_.data != nullptr ? output_.row_range(0, steps_ * rows_)
+                                 : h().row_range(sentences_, steps_ * rows_);
 }
 
 void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
@@ -129,7 +130,7 @@ void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& be
   cell_->forward(step, {.input = slot(input_, before(t)),
                         .from_zero = from_zero_ && t == nth_step(0),
                         .gates = slot(gates_, t),
-                        .products = products_,
+                        .products = slot(products_, 0),
                         .saved = slot(saved_, t),
                         .before = state(before(t)),
                         .after = state(after(t)),
@@ -176,18 +177,21 @@ void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
 }
 
 void RnnLayer::select(const StepContext& step, const Indices& parents) {
-  const RnnState from = state(1), to = state(0);
+  const RnnState from = state(1);
+  rows_ = parents.size;
+  const RnnState to = state(0);
   step.backend.gather_rows(from.h, parents, to.h);
   if (from.c.data != nullptr) step.backend.gather_rows(from.c, parents, to.c);
 }
 
-void RnnLayer::start_search(const StepContext& step, const RnnState& initial, const Indices& rows) {
+void RnnLayer::start_search(const StepContext& step, const RnnState& initial, std::int64_t rows) {
   lengths_ = {};
   from_zero_ = false;
+  rows_ = rows;
   const RnnState to = state(1);
   for (const auto& [from, first] : {std::pair(initial.h, to.h), std::pair(initial.c, to.c)}) {
     if (first.data == nullptr) continue;
-    from.data != nullptr ? step.backend.gather_rows(from, rows, first) : step.backend.zero(first);
+    from.data != nullptr ? step.backend.copy(from, first) : step.backend.zero(first);
   }
 }
 

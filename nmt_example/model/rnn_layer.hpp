@@ -67,11 +67,12 @@ class RnnLayer {
   [[nodiscard]] bool residual() const noexcept { return residual_; }
   [[nodiscard]] std::int64_t units() const noexcept { return cell_->units(); }
 
-  /// For a search, in which rows continue each other's steps: row r's state before step 0 is that of row
-  /// parents[r] after step 0.
+  /// For a search, in which rows continue each other's steps: from now on there are as many rows as parents,
+  /// at most those that `plan` has room for; the state of row r before step 0 is that of row parents[r] after
+  /// step 0.
   void select(const StepContext& step, const Indices& parents);
-  /// Makes `initial` (or zeros) the state that the next `select` takes; row r gets that of initial's rows[r].
-  void start_search(const StepContext& step, const RnnState& initial, const Indices& rows);
+  /// Makes `initial` (or zeros) of so many rows the state that the first `select` takes.
+  void start_search(const StepContext& step, const RnnState& initial, std::int64_t rows);
 
  private:
   struct Part {
@@ -82,7 +83,7 @@ class RnnLayer {
   void drop_back(const StepContext& step, const Tensor& d_ahead) const;
   [[nodiscard]] CellLayer whole() const;
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const {
-    return x.empty() ? Tensor() : x.row_range(t * sentences_, sentences_);
+    return x.empty() ? Tensor() : x.row_range(t * sentences_, rows_);
   }
   [[nodiscard]] Tensor h() const { return input_.col_range(input_.cols - units(), units()); }
   [[nodiscard]] Tensor d_h() const { return d_input_.col_range(d_input_.cols - units(), units()); }
@@ -98,6 +99,7 @@ class RnnLayer {
   std::size_t dropout_;
 
   std::int64_t sentences_ = 0, steps_ = 0;
+  std::int64_t rows_ = 0;  // of a step: the sentences, or those that a search has now
   std::size_t ahead_parts_ = 0;
   std::int64_t ahead_columns_ = 0;
   Tensor dropped_;  // [steps * sentences, inputs known ahead]

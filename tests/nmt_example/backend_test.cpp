@@ -340,12 +340,14 @@ TEST_P(BackendOperation, LstmCellBackward) {
 }
 
 struct AttentionCase {
-  std::int64_t sentences, source_steps, queries, target_steps, units, depth;
+  std::int64_t sentences, source_steps;
+  std::int64_t search_rows;  // 0: as in training, of which `target_steps` are for each sentence
+  std::int64_t target_steps, units, depth;
 };
 
 const std::vector<AttentionCase> attention_cases = {
-    {1, 1, 1, 1, 1, 1},   {3, 17, 1, 3, 3, 17},  {17, 3, 1, 1, 64, 129}, {3, 64, 1, 3, 17, 3},
-    {5, 9, 1, 4, 64, 64}, {2, 17, 5, 1, 17, 64}, {3, 129, 3, 1, 64, 1},  {0, 3, 1, 2, 17, 17},
+    {1, 1, 0, 1, 1, 1},   {3, 17, 0, 3, 3, 17},  {17, 3, 0, 1, 64, 129}, {3, 64, 0, 3, 17, 3},
+    {5, 9, 0, 4, 64, 64}, {2, 17, 7, 0, 17, 64}, {3, 129, 2, 0, 64, 1},  {0, 3, 0, 2, 17, 17},
 };
 
 enum class Score { plain, scaled, additive };
@@ -353,8 +355,12 @@ enum class Score { plain, scaled, additive };
 class Attention : public BackendOperation {
  protected:
   void make_inputs(const AttentionCase& c, Score of) {
-    const std::int64_t rows = c.target_steps * c.sentences * c.queries;
-    shape = {c.sentences, c.source_steps, c.queries};
+    const std::int64_t rows = c.search_rows > 0 ? c.search_rows : c.target_steps * c.sentences;
+    shape = {c.sentences, c.source_steps};
+    sentence_of_row.clear();
+    for (std::int64_t r = 0; r < rows; ++r)
+      sentence_of_row.push_back(static_cast<std::int32_t>((c.search_rows > 0 ? r * r + 1 : r) % c.sentences));
+    searches = c.search_rows > 0;
     query = random_.values(rows, c.units);
     keys = random_.values(c.source_steps * c.sentences, c.units);
     memory = random_.values(c.source_steps * c.sentences, c.depth);
@@ -379,9 +385,17 @@ class Attention : public BackendOperation {
     return {.v = kind == Score::additive ? at.tensor(v, Layout::contiguous) : Tensor()};
   }
 
+  AttentionShape shape_in(Memory& at) const {
+    return {shape.sentences, shape.source_steps, searches ? at.indices(sentence_of_row) : Indices()};
+  }
+  std::int64_t length_of(std::int64_t row) const {
+    return lengths[static_cast<std::size_t>(sentence_of_row[static_cast<std::size_t>(row)])];
+  }
+
   AttentionShape shape;
+  bool searches = false;
   Values query, keys, memory, d_context, v;
-  std::vector<std::int32_t> lengths;
+  std::vector<std::int32_t> lengths, sentence_of_row;
   double scale = 1, largest_score = 0, score_error = 0;
   Score kind = Score::plain;
 };
@@ -389,14 +403,15 @@ class Attention : public BackendOperation {
 TEST_P(Attention, Forward) {
   for (const AttentionCase& c : attention_cases)
     for (const Score of : {Score::plain, Score::scaled, Score::additive}) {
-      SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
-                                      << c.queries << " queries, " << c.units << " units, depth " << c.depth);
       make_inputs(c, of);
+      SCOPED_TRACE(testing::Message()
+                   << c.sentences << " sentences, " << c.source_steps << " steps, " << query.rows
+                   << " queries, " << c.units << " units, depth " << c.depth);
       const auto operation = [&](Memory& at) {
         const Tensor weights = at.tensor(query.rows, c.source_steps);
         const Tensor context = at.tensor(query.rows, c.depth);
-        at->attention_forward(shape, score_in(at), at.tensor(query), at.tensor(keys), at.tensor(memory),
-                              at.indices(lengths), weights, context);
+        at->attention_forward(shape_in(at), score_in(at), at.tensor(query), at.tensor(keys),
+                              at.tensor(memory), at.indices(lengths), weights, context);
         return Outputs{at.read(weights), at.read(context)};
       };
       // An error e of the scores changes a weight by a factor of at most exp(2e).
@@ -409,23 +424,23 @@ TEST_P(Attention, Forward) {
 TEST_P(Attention, Backward) {
   for (const AttentionCase& c : attention_cases)
     for (const Score of : {Score::plain, Score::scaled, Score::additive}) {
-      SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
-                                      << c.queries << " queries, " << c.units << " units, depth " << c.depth);
       make_inputs(c, of);
+      SCOPED_TRACE(testing::Message()
+                   << c.sentences << " sentences, " << c.source_steps << " steps, " << query.rows
+                   << " queries, " << c.units << " units, depth " << c.depth);
       Values weights = random_.values(query.rows, c.source_steps, 0, 1);
-      const std::int64_t per_step = std::max<std::int64_t>(1, c.sentences * c.queries);
       for (std::int64_t r = 0; r < weights.rows; ++r) {
-        const auto length = lengths[static_cast<std::size_t>(r % per_step / c.queries)];
+        const auto length = static_cast<double>(length_of(r));
         for (std::int64_t s = 0; s < c.source_steps; ++s)
-          weights(r, s) = s < length ? weights(r, s) / length : 0.0;
+          weights(r, s) = s < length_of(r) ? weights(r, s) / length : 0.0;
       }
       weights = weights.map([](double x) { return static_cast<double>(static_cast<float>(x)); });
       const auto operation = [&](Memory& at) {
         const Tensor d_scores = at.tensor(query.rows, c.source_steps);
         const Tensor d_query = at.tensor(query.rows, c.units);
-        at->attention_backward(shape, score_in(at), at.tensor(query), at.tensor(keys), at.tensor(memory),
-                               at.indices(lengths), at.tensor(weights), at.tensor(d_context), d_scores,
-                               d_query);
+        at->attention_backward(shape_in(at), score_in(at), at.tensor(query), at.tensor(keys),
+                               at.tensor(memory), at.indices(lengths), at.tensor(weights),
+                               at.tensor(d_context), d_scores, d_query);
         return Outputs{at.read(d_scores), at.read(d_query)};
       };
       const double error = static_cast<double>(c.depth + c.source_steps + 8) * fp32_roundoff;
@@ -439,17 +454,15 @@ TEST_P(Attention, Backward) {
 TEST_P(Attention, MemoryBackward) {
   for (const AttentionCase& c : attention_cases)
     for (const Score of : {Score::plain, Score::scaled, Score::additive}) {
-      if (c.queries != 1) continue;  // Only training has a backward pass.
-      SCOPED_TRACE(testing::Message() << c.sentences << " sentences, " << c.source_steps << " steps, "
-                                      << c.queries << " queries, " << c.units << " units, depth " << c.depth);
+      if (c.search_rows > 0) continue;  // Only training has a backward pass.
       make_inputs(c, of);
+      SCOPED_TRACE(testing::Message()
+                   << c.sentences << " sentences, " << c.source_steps << " steps, " << query.rows
+                   << " queries, " << c.units << " units, depth " << c.depth);
       Values weights = random_.values(query.rows, c.source_steps, 0, 1);
       Values d_scores = random_.values(query.rows, c.source_steps);
-      const std::int64_t per_step = std::max<std::int64_t>(1, c.sentences * c.queries);
       for (std::int64_t r = 0; r < weights.rows; ++r)
-        for (std::int64_t s = lengths[static_cast<std::size_t>(r % per_step / c.queries)]; s < c.source_steps;
-             ++s)
-          weights(r, s) = d_scores(r, s) = 0;
+        for (std::int64_t s = length_of(r); s < c.source_steps; ++s) weights(r, s) = d_scores(r, s) = 0;
       const auto backward = [&](bool absolute) {
         const auto value = [absolute](const Values& x) { return absolute ? x.abs() : x; };
         return [&, value](Memory& at) {
@@ -458,9 +471,10 @@ TEST_P(Attention, MemoryBackward) {
           AttentionScore d_score;
           if (kind == Score::scaled) d_score.scale = at.tensor(Values(1, 1, 0.5));
           if (kind == Score::additive) d_score.v = at.tensor(Values(1, c.units, 0.5), Layout::contiguous);
-          at->attention_memory_backward(shape, score_in(at), at.tensor(value(query)), at.tensor(value(keys)),
-                                        at.indices(lengths), at.tensor(weights), at.tensor(value(d_scores)),
-                                        at.tensor(value(d_context)), d_keys, d_memory, d_score);
+          at->attention_memory_backward(shape_in(at), score_in(at), at.tensor(value(query)),
+                                        at.tensor(value(keys)), at.indices(lengths), at.tensor(weights),
+                                        at.tensor(value(d_scores)), at.tensor(value(d_context)), d_keys,
+                                        d_memory, d_score);
           Outputs outputs = {at.read(d_keys), at.read(d_memory)};
           if (kind == Score::scaled) outputs.push_back(at.read(d_score.scale));
           if (kind == Score::additive) outputs.push_back(at.read(d_score.v));
@@ -468,7 +482,7 @@ TEST_P(Attention, MemoryBackward) {
         };
       };
       std::vector<Values> bounds = on_reference(backward(true));
-      const double roundings = static_cast<double>(c.target_steps * c.queries + 4);
+      const double roundings = static_cast<double>(c.target_steps + 4);
       bounds[0] = bounds[0].times(roundings * fp32_roundoff);
       bounds[1] = bounds[1].times(roundings * fp32_roundoff);
       if (kind == Score::scaled)

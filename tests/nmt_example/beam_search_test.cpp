@@ -30,8 +30,8 @@ using DistributionOf = std::function<Distribution(std::size_t sentence, const Wo
 /// The attention of the step after some words.
 using AttentionOf = std::function<std::vector<float>(std::size_t sentence, const Words& words)>;
 
-/// A scorer that reconstructs each row's words only from the parents and words it is given, and checks their
-/// consistency.
+/// A scorer that reconstructs each row's words only from the parents and words it is given, and checks that
+/// they are consistent and that no row is one too many.
 class WrittenScorer final : public NextWordScorer {
  public:
   WrittenScorer(std::size_t sentences, int width, DistributionOf distribution, AttentionOf attention = {},
@@ -41,25 +41,25 @@ class WrittenScorer final : public NextWordScorer {
         size_(static_cast<std::size_t>(size)),
         distribution_(std::move(distribution)),
         attention_(std::move(attention)),
-        rows_(sentences_ * width_) {}
+        rows_(sentences_) {
+    for (std::size_t s = 0; s < sentences_; ++s) rows_[s].sentence = s;
+  }
 
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
-    ASSERT_EQ(parents.size(), rows_.size());
-    ASSERT_EQ(words.size(), rows_.size());
-    std::vector<Words> next(rows_.size());
-    for (std::size_t r = 0; r < rows_.size(); ++r) {
-      const auto parent = static_cast<std::size_t>(parents[r]);
-      ASSERT_EQ(parent / width_, r / width_) << "row " << r << " continues another sentence's hypothesis";
-      if (steps_ == 0) {
-        ASSERT_EQ(words[r], bos);
-      } else {
-        next[r] = rows_[parent];
-        const bool parent_has_ended = !next[r].empty() && next[r].back() == eos;
-        ASSERT_TRUE(!parent_has_ended || words[r] == eos) << "row " << r << " goes on after </s>";
-        next[r].push_back(words[r]);
-      }
+    ASSERT_FALSE(parents.empty());
+    ASSERT_EQ(words.size(), parents.size());
+    std::vector<Row> next;
+    for (std::size_t r = 0; r < parents.size(); ++r) {
+      next.push_back(rows_.at(static_cast<std::size_t>(parents[r])));
+      ASSERT_TRUE(r == 0 || next[r - 1].sentence <= next[r].sentence);
+      ASSERT_NE(words[r], eos) << "row " << r << " has ended";
+      ASSERT_EQ(words[r] == bos, steps_ == 0);
+      if (steps_ > 0) next[r].words.push_back(words[r]);
     }
+    for (std::size_t s = 0; s < sentences_; ++s)
+      ASSERT_LE(std::ranges::count(next, s, &Row::sentence), static_cast<std::ptrdiff_t>(width_));
     rows_ = std::move(next);
+    row_count_ += rows_.size();
     ++steps_;
     fill();
   }
@@ -80,21 +80,26 @@ class WrittenScorer final : public NextWordScorer {
   }
   [[nodiscard]] std::span<const float> attention_weights() override { return weights_; }
   [[nodiscard]] int steps() const { return steps_; }
+  /// Of all steps.
+  [[nodiscard]] std::size_t rows() const { return row_count_; }
 
  private:
+  struct Row {
+    std::size_t sentence = 0;
+    Words words;
+  };
+
   void fill() {
     log_probabilities_.assign(rows_.size() * size_, -std::numeric_limits<float>::infinity());
     weights_.clear();
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-      // The model's output after </s> must not matter; here it is certain of a word.
-      const bool ended = !rows_[r].empty() && rows_[r].back() == eos;
-      const Distribution next = ended ? Distribution{{a, 1.0}} : distribution_(r / width_, rows_[r]);
-      for (const auto& [word, probability] : next) {
+      const auto& [sentence, words] = rows_[r];
+      for (const auto& [word, probability] : distribution_(sentence, words)) {
         log_probabilities_[r * size_ + static_cast<std::size_t>(word)] =
             static_cast<float>(std::log(probability));
       }
       if (!attention_) continue;
-      const std::vector<float> weights = attention_(r / width_, rows_[r]);
+      const std::vector<float> weights = attention_(sentence, words);
       weights_.insert(weights_.end(), weights.begin(), weights.end());
     }
   }
@@ -102,10 +107,11 @@ class WrittenScorer final : public NextWordScorer {
   std::size_t sentences_, width_, size_;
   DistributionOf distribution_;
   AttentionOf attention_;
-  std::vector<Words> rows_;
+  std::vector<Row> rows_;
   std::vector<float> log_probabilities_, weights_;
   std::vector<double> best_words_;
   int steps_ = 0;
+  std::size_t row_count_ = 0;
 };
 
 /// Distributions by the preceding words; after other words the sentence ends.
@@ -267,6 +273,24 @@ TEST(BeamSearch, StopsWhenAllHaveEnded) {
   const std::int32_t length = 1;
   beam_search(scorer, std::span(&length, 1), {2, 0, 0, 50});
   EXPECT_EQ(scorer.steps(), 2);
+}
+
+// Time would be wasted on hypotheses and sentences that need no further step.
+TEST(BeamSearch, WhatHasEndedHasNoRow) {
+  // Sentence s ends after s words and, with the lower of its two first words, one word earlier.
+  const auto t = [](std::size_t s, const Words& words) {
+    if (words.empty() && s > 0) return Distribution{{a, 0.5}, {b, 0.5}};
+    const bool ends = words.size() + (!words.empty() && words[0] == a ? 1 : 0) >= s;
+    return ends ? Distribution{{eos, 1.0}} : Distribution{{c, 1.0}};
+  };
+  WrittenScorer scorer(4, 2, t);
+  const std::vector<std::int32_t> lengths{1, 1, 1, 1};
+  const auto found = beam_search(scorer, lengths, {2, 0, 0, 10, 2});
+  EXPECT_EQ(found.at(6).words, (Words{a, c}));
+  EXPECT_EQ(found.at(7).words, (Words{b, c, c}));
+  EXPECT_EQ(scorer.steps(), 4);
+  // The first step of each sentence has one row; those of sentences 1, 2 and 3 then have these.
+  EXPECT_EQ(scorer.rows(), 4U + 2U + (2U + 1U) + (2U + 2U + 1U));
 }
 
 // Results would differ between machines if words are equally probable.

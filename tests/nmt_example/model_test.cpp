@@ -153,26 +153,36 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
   const std::int64_t sentences = batch.view.sentences;
   const std::int64_t vocabulary = GetParam().shape.target_vocabulary;
   // One hypothesis of each sentence follows the right words and changes its place in the beam; the others
-  // have wrong words.
+  // have wrong words. A sentence has rows as long as it has words.
   double nll = 0;
+  const auto goes_on = [&](std::int64_t b, std::int64_t t) {
+    return t < batch.target_lengths[static_cast<std::size_t>(b)];
+  };
+  std::vector<std::int64_t> first_row(static_cast<std::size_t>(sentences));
   for (std::int64_t t = 0; t < batch.view.target_steps; ++t) {
     const std::int64_t right = (2 * t + 1) % beam, previous = t == 0 ? 0 : (2 * t - 1) % beam;
     std::vector<std::int32_t> parents, words;
-    for (std::int64_t b = 0; b < sentences; ++b)
+    for (std::int64_t b = 0; b < sentences; ++b) {
+      if (!goes_on(b, t)) continue;
+      const std::int64_t first = first_row[static_cast<std::size_t>(b)];
+      first_row[static_cast<std::size_t>(b)] = static_cast<std::int64_t>(parents.size());
       for (std::int64_t k = 0; k < beam; ++k) {
-        parents.push_back(static_cast<std::int32_t>(b * beam + (k == right ? previous : k)));
+        parents.push_back(static_cast<std::int32_t>(t == 0 ? b : first + (k == right ? previous : k)));
         words.push_back(k == right ? batch.target_in[static_cast<std::size_t>(t * sentences + b)] : 7);
       }
+    }
     search.step(parents, words);
     const std::span<const float> log_probabilities = search.log_probabilities();
     const std::span<const float> weights = search.attention_weights();
+    EXPECT_EQ(log_probabilities.size(), parents.size() * static_cast<std::size_t>(vocabulary));
     for (std::int64_t b = 0; b < sentences; ++b) {
-      const auto row = static_cast<std::size_t>((b * beam + right) * vocabulary);
+      if (!goes_on(b, t)) continue;
+      const std::int64_t right_row = first_row[static_cast<std::size_t>(b)] + right;
+      const auto row = static_cast<std::size_t>(right_row * vocabulary);
       double probability = 0;
       for (std::size_t v = 0; v < static_cast<std::size_t>(vocabulary); ++v)
         probability += std::exp(static_cast<double>(log_probabilities[row + v]));
       EXPECT_NEAR(probability, 1, 1e-5);
-      if (t >= batch.target_lengths[static_cast<std::size_t>(b)]) continue;
       nll -= static_cast<double>(
           log_probabilities[row + static_cast<std::size_t>(
                                       batch.target_out[static_cast<std::size_t>(t * sentences + b)])]);
@@ -182,7 +192,7 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
       }
       double weight = 0;
       for (std::int64_t s = 0; s < batch.view.source_steps; ++s) {
-        const float w = weights[static_cast<std::size_t>((b * beam + right) * batch.view.source_steps + s)];
+        const float w = weights[static_cast<std::size_t>(right_row * batch.view.source_steps + s)];
         if (s >= batch.source_lengths[static_cast<std::size_t>(b)]) {
           EXPECT_EQ(w, 0.0f) << "attends to padding";
         }

@@ -236,7 +236,7 @@ TEST_P(ReferenceAttentionGradient, MatchesFiniteDifferences) {
   const bool scaled = GetParam() == Score::scaled, additive = GetParam() == Score::additive;
   const std::int64_t sentences = 3, source_steps = 4, target_steps = 2, units = 3, depth = 5;
   const std::int64_t rows = target_steps * sentences;
-  const AttentionShape shape{sentences, source_steps, 1};
+  const AttentionShape shape{sentences, source_steps};
   const Tensor query = memory_.tensor(random_.values(rows, units));
   const Tensor keys = memory_.tensor(random_.values(source_steps * sentences, units));
   const Tensor memory = memory_.tensor(random_.values(source_steps * sentences, depth));
@@ -295,8 +295,10 @@ TEST_F(ReferenceGradient, AttentionOfABeamIsThatOfItsSentence) {
   const Values m = random_.values(source_steps * sentences, depth);
   const Tensor weights = memory_.tensor(sentences * width, source_steps);
   const Tensor context = memory_.tensor(sentences * width, depth);
-  memory_->attention_forward({sentences, source_steps, width}, {}, memory_.tensor(q), memory_.tensor(k),
-                             memory_.tensor(m), memory_.indices(lengths), weights, context);
+  const Indices sentence_of_row = memory_.indices({0, 0, 0, 1, 1, 1});
+  memory_->attention_forward({sentences, source_steps, sentence_of_row}, {}, memory_.tensor(q),
+                             memory_.tensor(k), memory_.tensor(m), memory_.indices(lengths), weights,
+                             context);
   Values expected_weights(sentences * width, source_steps), expected_context(sentences * width, depth);
   for (std::int64_t r = 0; r < sentences * width; ++r) {
     const std::int64_t sentence = r / width;

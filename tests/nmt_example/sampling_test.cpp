@@ -23,16 +23,20 @@ using Words = std::vector<std::int32_t>;
 using Distribution = std::map<std::int32_t, double>;
 using DistributionOf = std::function<Distribution(const Words& words)>;
 
-/// Gives every row the distribution of the words that it was given.
+/// Gives every row the distribution of the words that it was given, and checks that none goes on after its
+/// end.
 class WrittenScorer final : public NextWordScorer {
  public:
-  WrittenScorer(std::size_t rows, DistributionOf distribution)
-      : rows_(rows), distribution_(std::move(distribution)) {}
+  WrittenScorer(std::size_t sentences, DistributionOf distribution)
+      : rows_(sentences), distribution_(std::move(distribution)) {}
 
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
+    std::vector<Words> next;
+    for (const std::int32_t parent : parents) next.push_back(rows_.at(static_cast<std::size_t>(parent)));
+    rows_ = std::move(next);
     log_probabilities_.assign(rows_.size() * vocabulary, -std::numeric_limits<float>::infinity());
     for (std::size_t r = 0; r < rows_.size(); ++r) {
-      ASSERT_EQ(parents[r], static_cast<std::int32_t>(r));
+      ASSERT_NE(words[r], eos);
       if (words[r] == bos) {
         ASSERT_TRUE(rows_[r].empty());
       } else {
@@ -57,7 +61,7 @@ class WrittenScorer final : public NextWordScorer {
 std::vector<Translation> sample_of(const DistributionOf& distribution,
                                    const std::vector<std::uint64_t>& numbers,
                                    const SamplingSettings& settings) {
-  WrittenScorer scorer(numbers.size() * static_cast<std::size_t>(settings.samples), distribution);
+  WrittenScorer scorer(numbers.size(), distribution);
   const std::vector<std::int32_t> lengths(numbers.size(), 1);
   return sample(scorer, lengths, numbers, vocabulary, settings);
 }

@@ -8,7 +8,7 @@ constexpr unsigned score_threads = 512;
 constexpr unsigned sum_threads = 128;
 
 __device__ Index sentence_of(const AttentionShape& shape, Index row) {
-  return row % (shape.sentences * shape.queries_per_sentence) / shape.queries_per_sentence;
+  return shape.sentence_of_row.size == 0 ? row % shape.sentences : shape.sentence_of_row.data[row];
 }
 
 /// scores[s] = query . source[s * sentences + sentence], a warp for each s. A barrier must follow.

@@ -205,7 +205,7 @@ class CudaBackend final : public Backend {
                                  const Tensor& weights, const Tensor& d_scores, const Tensor& d_context,
                                  const Tensor& d_keys, const Tensor& d_memory,
                                  const AttentionScore& d_score) override {
-    assert(shape.queries_per_sentence == 1);
+    assert(shape.sentence_of_row.size == 0);
     // Weights and d_scores are zero beyond the lengths, and so are the products.
     multiply_by_sentence(shape.sentences, weights, d_context, d_memory);
     if (score.v.data != nullptr) {
