@@ -184,11 +184,12 @@ class Backend {
   /// backend's type, and gets the four activations; `bias` [1, 4 units] is added first. Rows b with step >=
   /// lengths[b] keep their state (h = h_prev, c = c_prev) and have output 0; without lengths (size 0) no row
   /// is masked. `tanh_c` [batch, units] is kept for backward. `output` [batch, units] is h or 0; may be
-  /// empty.
+  /// empty. With `sources`, row b has row sources[b] of `products`, c_prev and h_prev, which then are those
+  /// of fewer rows.
   struct LstmStep {
     Tensor gates, bias, c_prev, h_prev, c, h, tanh_c, output;
     Tensor products = {};
-    Indices lengths;
+    Indices lengths, sources = {};
     std::int64_t step = 0;
     double forget_bias = 1.0;
   };

@@ -220,16 +220,17 @@ class CpuBackend final : public Backend {
     const std::int64_t units = s.c.cols;
     for_rows(s.c.rows, units * 40, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = begin; b < end; ++b) {
+        const std::int64_t from = s.sources.size != 0 ? s.sources.data[b] : b;
         if (s.lengths.size != 0 && s.step >= s.lengths.data[b]) {
-          if (s.c.data != s.c_prev.data) copy_row(s.c_prev, b, s.c, b);
-          if (s.h.data != s.h_prev.data) copy_row(s.h_prev, b, s.h, b);
+          if (s.c.data != s.c_prev.data) copy_row(s.c_prev, from, s.c, b);
+          if (s.h.data != s.h_prev.data) copy_row(s.h_prev, from, s.h, b);
           if (s.output.data != nullptr) zero(s.output.row_range(b, 1));
           continue;
         }
         with_element_type(s.gates, [&]<typename T>(T) {
-          cpu::lstm_forward_row(row<T>(s.gates, b), row(s.products, b), s.bias.as<float>(), row(s.c_prev, b),
-                                row(s.c, b), row<T>(s.h, b), row<T>(s.tanh_c, b), row<T>(s.output, b), units,
-                                static_cast<float>(s.forget_bias));
+          cpu::lstm_forward_row(row<T>(s.gates, b), row(s.products, from), s.bias.as<float>(),
+                                row(s.c_prev, from), row(s.c, b), row<T>(s.h, b), row<T>(s.tanh_c, b),
+                                row<T>(s.output, b), units, static_cast<float>(s.forget_bias));
         });
       }
     });

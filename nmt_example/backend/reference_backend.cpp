@@ -236,24 +236,26 @@ class ReferenceBackend final : public Backend {
   void lstm_cell_forward(const LstmStep& s) override {
     const Index units = s.c.cols;
     assert(s.gates.cols == 4 * units && s.bias.rows == 1 && s.bias.cols == 4 * units);
-    assert(same_shape(s.c, s.c_prev) && same_shape(s.c, s.h) && same_shape(s.c, s.h_prev));
+    assert(same_shape(s.c, s.h) && same_shape(s.c_prev, s.h_prev));
+    assert(s.sources.size != 0 ? s.sources.size == s.c.rows : same_shape(s.c, s.c_prev));
     for_each(s.c, [&](Index r, Index unit) {
+      const Index from = s.sources.size != 0 ? at(s.sources, r) : r;
       if (is_masked(s.lengths, s.step, r)) {
-        at(s.c, r, unit) = at(s.c_prev, r, unit);
-        at(s.h, r, unit) = at(s.h_prev, r, unit);
+        at(s.c, r, unit) = at(s.c_prev, from, unit);
+        at(s.h, r, unit) = at(s.h_prev, from, unit);
         at(s.tanh_c, r, unit) = 0;
         if (!s.output.empty()) at(s.output, r, unit) = 0;
         return;
       }
       const auto pre = [&](Index gate) {
-        const double rest = s.products.data != nullptr ? at(s.products, r, gate * units + unit) : 0;
+        const double rest = s.products.data != nullptr ? at(s.products, from, gate * units + unit) : 0;
         return at(s.gates, r, gate * units + unit) + rest + at(s.bias, 0, gate * units + unit);
       };
       const double i = sigmoid(pre(0));
       const double j = std::tanh(pre(1));
       const double f = sigmoid(pre(2) + s.forget_bias);
       const double o = sigmoid(pre(3));
-      const double c = at(s.c_prev, r, unit) * f + i * j;
+      const double c = at(s.c_prev, from, unit) * f + i * j;
       const double tanh_c = std::tanh(c);
       at(s.gates, r, 0 * units + unit) = i;
       at(s.gates, r, 1 * units + unit) = j;

@@ -67,7 +67,11 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
   std::stable_sort(order.begin(), order.end(),
                    [&](std::size_t a, std::size_t b) { return encoded[a].size() > encoded[b].size(); });
 
-  SearchModel search(model_, samples_ ? each : settings_.beam_width);
+  const int beam = samples_ ? each : settings_.beam_width;
+  SearchModel search(model_, beam);
+  std::size_t words = 0;
+  for (const std::vector<std::int32_t>& line : encoded) words += line.size();
+  search.expect(static_cast<std::int64_t>(words) * beam);
   std::vector<std::int32_t> source, lengths;
   std::vector<std::uint64_t> numbers;
   for (std::size_t begin = 0, count = 0; begin < order.size(); begin += count) {

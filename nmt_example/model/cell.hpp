@@ -15,7 +15,7 @@ struct RnnState {
 
 /// One step of a cell. The first columns of its input may be known for all steps beforehand; their products
 /// are then in `gates` already. A row b with step >= lengths[b] keeps its state and has output 0; without
-/// lengths (size 0) no row is masked.
+/// lengths (size 0) no row is masked. With `sources`, row b has row sources[b] of `input` and `before`.
 struct CellStep {
   Tensor input;            ///< [rows, other inputs + units]: the step's other inputs, and `before.h`.
   bool from_zero = false;  ///< `input` is all zeros.
@@ -24,7 +24,7 @@ struct CellStep {
   Tensor saved;            ///< [rows, saved_columns()], for backward.
   RnnState before, after;  ///< `before.h` is a part of `input`.
   Tensor output;           ///< [rows, units]; may be empty.
-  Indices lengths;
+  Indices lengths, sources;
   std::int64_t step = 0;
 };
 
@@ -81,6 +81,8 @@ class Cell {
   [[nodiscard]] virtual std::int64_t saved_columns() const = 0;
   [[nodiscard]] virtual std::int64_t scratch_columns() const { return 0; }
   [[nodiscard]] virtual std::int64_t product_columns() const { return 0; }
+  /// Whether steps may have `sources`, if their first inputs are known beforehand.
+  [[nodiscard]] virtual bool takes_sources() const { return false; }
 
   /// Computes the whole layer, if the backend has a faster way than step by step; otherwise returns false,
   /// having done nothing.

@@ -48,14 +48,17 @@ void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_
                           bool searches, bool training) {
   most_rows_ = rows_ = rows;
   steps_ = steps;
+  searches_ = searches;
   embedded_ = arena.take(steps * rows_, embedded_columns_);
   if (attention_) {
     attention_->plan(arena, shape, rows_, steps, training);
     fed_ = arena.take((steps + 1) * rows_, all_attend_ ? layers_.front().inputs(1) : depth_);
   }
   for (std::size_t l = 0; l < layers_.size(); ++l) {
-    const std::size_t known = l >= attending_ ? layers_[l].parts() : l == 0 ? 1 : 0;
-    layers_[l].plan(arena, rows_, steps, searches ? 0 : known, training);
+    // In a search, a layer's whole input is known when it advances, but for what the lowest one is fed.
+    const bool at_once = l >= attending_ || (searches && l > 0);
+    const std::size_t known = at_once ? layers_[l].parts() : l == 0 ? 1 : 0;
+    layers_[l].plan(arena, rows_, steps, known, training);
   }
 }
 
@@ -88,11 +91,11 @@ Tensor Decoder::output() const {
 
 /// Step t of the attending layers.
 void Decoder::attend(const StepContext& step, const Encoded& source, std::int64_t t) {
-  layers_[0].put(step, 1, t, slot(fed_, t));
+  if (!searches_) layers_[0].put(step, 1, t, slot(fed_, t));
   layers_[0].advance(step, t);
   for (std::size_t l = 1; l < attending_; ++l) {
     const Tensor below = layers_[l - 1].output(t);
-    layers_[l].put(step, 0, t, below);
+    searches_ ? layers_[l].read_ahead(step, std::array{below}) : layers_[l].put(step, 0, t, below);
     layers_[l].advance(step, t, below);
   }
   const Tensor query = querying().output(t), after = slot(fed_, t + 1);
@@ -213,23 +216,42 @@ void Decoder::start_search(const StepContext& step, const Encoded& source, std::
   step.backend.zero(slot(fed_, 1));
 }
 
-void Decoder::search_step(const StepContext& step, const Encoded& source, const Indices& sentence_of_row,
-                          const Indices& parents, const Indices& ids) {
+void Decoder::set_word_products(const StepContext& step, const Tensor& table) {
+  Tensor words = step.value(embedding_.table());
+  std::shared_ptr<void> rounded;
+  if (words.type != table.type) {
+    rounded = step.backend.allocate(static_cast<std::size_t>(words.size()) * ddl::size_of(table.type));
+    const Tensor copy{rounded.get(), words.rows, words.cols, words.cols, table.type};
+    step.backend.copy(words, copy);
+    words = copy;
+  }
+  layers_[0].project(step, words, table);
+  word_products_ = table;
+}
+
+void Decoder::search_step(const StepContext& step, const Encoded& source, const SearchRows& rows) {
+  const bool shares = layers_[0].takes_sources();
+  const Indices& before = shares ? rows.source_rows : rows.parents;
   const Tensor fed_before = attention_ ? slot(fed_, 1) : Tensor();
-  rows_ = parents.size;
-  for (RnnLayer& layer : layers_) layer.select(step, parents);
+  rows_ = rows.parents.size;
+  for (RnnLayer& layer : layers_) layer.select(step, before, shares ? rows.sources : Indices());
   if (attention_) {
-    attention_->search_for(sentence_of_row);
-    step.backend.gather_rows(fed_before, parents, slot(fed_, 0));
+    attention_->search_for(rows.sentence_of_row);
+    if (attending_ > 0) step.backend.gather_rows(fed_before, before, layers_[0].input(1));
+    if (!all_attend_ && !new_context_) step.backend.gather_rows(fed_before, rows.parents, slot(fed_, 0));
   }
   const Tensor embedded = slot(embedded_, 0);
-  embedding_.forward(step, ids, embedded);
-  layers_[0].put(step, 0, 0, embedded);
+  if (word_products_.empty()) {
+    embedding_.forward(step, rows.ids, embedded);
+    layers_[0].read_ahead(step, std::array{embedded});
+  } else {
+    layers_[0].read_products(step, word_products_, rows.ids);
+  }
   if (attending_ > 0) attend(step, source, 0);
   for (std::size_t l = attending_; l < layers_.size(); ++l) {
     const Tensor below = l == 0 ? embedded : layers_[l - 1].output(0);
-    if (l > 0) layers_[l].put(step, 0, 0, below);
-    if (layers_[l].parts() > 1) layers_[l].put(step, 1, 0, contexts_above());
+    const std::array inputs{below, attention_ ? contexts_above() : Tensor()};
+    if (l > 0) layers_[l].read_ahead(step, std::span(inputs).first(layers_[l].parts()));
     layers_[l].advance(step, 0, below);
     if (l == 0 && attention_) attention_->step(step, source, 0, layers_[0].output(0), slot(fed_, 1));
   }

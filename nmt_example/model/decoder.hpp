@@ -9,6 +9,13 @@
 
 namespace nmt {
 
+/// The hypotheses that a step of a search continues. Row r, of sentence sentence_of_row[r], continues row
+/// parents[r] of the step before, in the first step the sentence, with word ids[r].
+struct SearchRows {
+  Indices sentence_of_row, parents, ids;
+  Indices sources, source_rows;  ///< parents[r] = source_rows[sources[r]]: the parents, each once.
+};
+
 constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_cast<std::uint32_t>(layer); }
 
 /// The target side, up to the vectors that the output projection reads. tensorflow/nmt's architectures:
@@ -43,11 +50,12 @@ class Decoder {
   // Inference: one step at a time, with at most `rows` hypotheses.
   void plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps, std::int64_t rows);
   void start_search(const StepContext& step, const Encoded& source, std::int64_t sentences);
-  /// Row r continues the hypothesis of row parents[r] of the step before, in the first step the sentence; it
-  /// is one of sentence sentence_of_row[r]. Sets output() [rows, output_columns()] and, with attention,
-  /// search_weights() [rows, source_steps].
-  void search_step(const StepContext& step, const Encoded& source, const Indices& sentence_of_row,
-                   const Indices& parents, const Indices& ids);
+  /// The table that saves a search's steps their products with words: [vocabulary, this].
+  [[nodiscard]] std::int64_t word_product_columns() const { return layers_[0].gate_columns(); }
+  /// Fills the table, for the parameters as they are; an empty one is not used.
+  void set_word_products(const StepContext& step, const Tensor& table);
+  /// Sets output() [rows, output_columns()] and, with attention, search_weights() [rows, source_steps].
+  void search_step(const StepContext& step, const Encoded& source, const SearchRows& rows);
   /// Empty without attention.
   [[nodiscard]] Tensor search_weights() const { return attention_ ? attention_->search_weights() : Tensor(); }
 
@@ -90,6 +98,8 @@ class Decoder {
   std::int64_t most_rows_ = 0, rows_ = 0, steps_ = 0;  // of a step: rows that there is room for, and its rows
   Tensor embedded_;                                    // [steps * rows, embedding]
   Tensor fed_;  // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
+  bool searches_ = false;
+  Tensor word_products_;
   Tensor d_embedded_, d_output_;
   Tensor d_queries_;                // [steps * rows, units], if all layers attend
   Tensor d_fed_;                    // [steps * rows, ...]: of those after steps

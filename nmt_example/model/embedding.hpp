@@ -29,6 +29,7 @@ class Embedding {
     if (given_) layout.parameters[table_].decays = false;
   }
 
+  [[nodiscard]] std::size_t table() const noexcept { return table_; }
   void forward(const StepContext& step, const Indices& ids, const Tensor& out) const {
     step.backend.embedding_forward(step.value(table_), ids, out);
   }

@@ -63,6 +63,7 @@ void LstmCell::forward(const StepContext& step, const CellStep& s) const {
                                   .output = s.output,
                                   .products = adds && !s.from_zero ? s.products : Tensor(),
                                   .lengths = s.lengths,
+                                  .sources = s.sources,
                                   .step = s.step,
                                   .forget_bias = forget_bias_});
 }

@@ -13,6 +13,7 @@ class LstmCell final : public Cell {
   [[nodiscard]] std::int64_t product_columns() const override { return 4 * units(); }
   [[nodiscard]] std::int64_t gate_columns() const override { return 4 * units(); }
   [[nodiscard]] std::int64_t saved_columns() const override { return units(); }
+  [[nodiscard]] bool takes_sources() const override { return true; }
   bool forward_layer(const StepContext& step, const CellLayer& layer) const override;
   void backward_layer(const StepContext& step, const CellLayer& layer,
                       const CellLayerBackward& gradients) const override;

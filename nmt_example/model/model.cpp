@@ -225,12 +225,22 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   source_ = arena_.take_indices(source_steps * sentences);
   source_lengths_ = arena_.take_indices(sentences);
   samples_ = arena_.take_indices(sentences);
-  row_indices_ = arena_.take_indices(3 * rows);
+  row_indices_ = arena_.take_indices(5 * rows);
   const std::int64_t vocabulary = network_.projection.vocabulary();
   log_probs_ = arena_.take_full(rows, vocabulary);
   best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 1, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, rows);
+}
+
+void SearchModel::make_word_products() {
+  const std::int64_t words = network_.projection.vocabulary();
+  const std::int64_t columns = network_.decoder.word_product_columns();
+  const ddl::DataType type = model_.activations_;
+  const std::size_t bytes = static_cast<std::size_t>(words * columns) * ddl::size_of(type);
+  if (word_products_ != nullptr || expected_rows_ <= words || bytes > largest_word_products) return;
+  word_products_ = backend_.allocate(bytes);
+  network_.decoder.set_word_products(context(), {word_products_.get(), words, columns, columns, type});
 }
 
 void SearchModel::start(const BatchView& batch) {
@@ -243,6 +253,7 @@ void SearchModel::start(const BatchView& batch) {
   rows_ = padded_rows_ = sentences_;
   sentence_of_row_.resize(static_cast<std::size_t>(sentences_));
   std::iota(sentence_of_row_.begin(), sentence_of_row_.end(), 0);
+  make_word_products();
   network_.encoder->forward(context(), source_, source_lengths_);
   network_.decoder.start_search(context(), network_.encoder->result(), sentences_);
 }
@@ -253,15 +264,35 @@ void SearchModel::step(std::span<const std::int32_t> parents, std::span<const st
   assert(rows_ > 0 && words.size() == parents.size());
   const auto rows = static_cast<std::size_t>(padded_rows_);
   // Rows of padding continue row 0.
-  host_indices_.assign(3 * rows, 0);
-  std::ranges::copy(parents, host_indices_.begin() + padded_rows_);
-  std::ranges::copy(words, host_indices_.begin() + 2 * padded_rows_);
-  for (std::size_t r = 0; r < rows; ++r)
-    host_indices_[r] = sentence_of_row_[static_cast<std::size_t>(host_indices_[rows + r])];
-  sentence_of_row_.assign(host_indices_.begin(), host_indices_.begin() + padded_rows_);
-  backend_.upload(row_indices_.range(0, 3 * padded_rows_), host_indices_);
+  host_indices_.assign(4 * rows, 0);
+  const auto host_part = [&](std::size_t n) { return std::span(host_indices_).subspan(n * rows, rows); };
+  std::ranges::copy(parents, host_part(1).begin());
+  std::ranges::copy(words, host_part(2).begin());
+  source_of_parent_.assign(sentence_of_row_.size(), -1);
+  source_rows_.clear();
+  for (std::size_t r = 0; r < rows; ++r) {
+    const std::int32_t parent = host_part(1)[r];
+    host_part(0)[r] = sentence_of_row_[static_cast<std::size_t>(parent)];
+    std::int32_t& source = source_of_parent_[static_cast<std::size_t>(parent)];
+    if (source < 0) {
+      source = static_cast<std::int32_t>(source_rows_.size());
+      source_rows_.push_back(parent);
+    }
+    host_part(3)[r] = source;
+  }
+  source_rows_.resize(static_cast<std::size_t>(padded(static_cast<std::int64_t>(source_rows_.size()))));
+  sentence_of_row_.assign(host_part(0).begin(), host_part(0).end());
+  host_indices_.insert(host_indices_.end(), source_rows_.begin(), source_rows_.end());
+  backend_.upload(row_indices_, host_indices_);
   const auto part = [&](std::int64_t n) { return row_indices_.range(n * padded_rows_, padded_rows_); };
-  network_.decoder.search_step(context(), network_.encoder->result(), part(0), part(1), part(2));
+  const Indices source_rows =
+      row_indices_.range(4 * padded_rows_, static_cast<std::int64_t>(source_rows_.size()));
+  network_.decoder.search_step(context(), network_.encoder->result(),
+                               {.sentence_of_row = part(0),
+                                .parents = part(1),
+                                .ids = part(2),
+                                .sources = part(3),
+                                .source_rows = source_rows});
 }
 
 std::span<const float> SearchModel::log_probabilities() {

@@ -47,6 +47,8 @@ using PartFunction = std::function<void(std::string_view part)>;
 /// The most working memory that translating or evaluating a batch takes beyond that of training. A batch is
 /// made smaller to stay within it; a sentence that alone needs more is refused.
 inline constexpr std::size_t largest_workspace = std::size_t{1} << 30;
+/// The largest table of products with words that a search makes.
+inline constexpr std::size_t largest_word_products = std::size_t{1} << 27;
 
 /// The translator: encoder, decoder and output layer on one backend. Allocates its working memory from the
 /// limits when it is made; a training step allocates nothing. Not thread-safe.
@@ -123,6 +125,9 @@ class SearchModel {
 
   /// The working memory of a batch.
   [[nodiscard]] std::size_t workspace_bytes(std::int64_t sentences, std::int64_t source_steps);
+  /// Says that about so many rows are to come, all with the parameters as they are now. A search of more rows
+  /// than there are words then looks up what the decoder's lowest layer computes of a word.
+  void expect(std::int64_t rows) noexcept { expected_rows_ = rows; }
   /// Encodes the sources. Uses only `sentences`, `source_steps`, `source` and `source_lengths` of the batch.
   void start(const BatchView& batch);
   /// Row r continues row parents[r] of the step before with words[r]; in the first step, it begins sentence
@@ -141,6 +146,7 @@ class SearchModel {
  private:
   [[nodiscard]] StepContext context() const;
   void plan(std::int64_t sentences, std::int64_t source_steps);
+  void make_word_products();
   /// The part for the rows of the last step.
   [[nodiscard]] Tensor used(const Tensor& x) const { return x.row_range(0, rows_); }
 
@@ -154,11 +160,13 @@ class SearchModel {
   std::int64_t source_steps_ = 0;
   std::int64_t rows_ = 0, padded_rows_ = 0;  // of the last step
   Indices source_, source_lengths_, samples_;
-  Indices row_indices_;  // the step's sentences, parents and words
+  Indices row_indices_;  // of the step, see SearchRows
+  std::shared_ptr<void> word_products_;
+  std::int64_t expected_rows_ = 0;
   Tensor log_probs_, best_;
   std::vector<float> log_probabilities_, weights_;
   std::vector<double> best_words_;
-  std::vector<std::int32_t> host_indices_, sentence_of_row_;
+  std::vector<std::int32_t> host_indices_, sentence_of_row_, source_of_parent_, source_rows_;
 };
 
 }  // namespace nmt

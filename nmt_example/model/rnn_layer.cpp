@@ -21,7 +21,8 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
                     bool training, const Tensor& output) {
   const std::int64_t rows = steps * sentences;
   const std::int64_t columns = parts_.back().first + parts_.back().columns;
-  sentences_ = rows_ = sentences;
+  sentences_ = rows_ = rows_before_ = sentences;
+  sources_ = {};
   steps_ = steps;
   ahead_parts_ = ahead;
   ahead_columns_ = ahead == parts_.size() ? columns : parts_[ahead].first;
@@ -90,9 +91,9 @@ void RnnLayer::drop_ahead(const StepContext& step, std::span<const Tensor> input
   if (step.dropout.rate == 0 && ahead_parts_ == 1) {
     ahead_ = inputs.front();
   } else {
-    ahead_ = dropped_;
+    ahead_ = dropped_.row_range(0, steps_ * rows_);
     for (std::size_t p = 0; p < ahead_parts_; ++p) {
-      step.drop(inputs[p], dropped_.col_range(parts_[p].first, parts_[p].columns), dropout_, 0,
+      step.drop(inputs[p], ahead_.col_range(parts_[p].first, parts_[p].columns), dropout_, 0,
                 parts_[p].dropout_column);
     }
   }
@@ -108,7 +109,7 @@ void RnnLayer::drop_back(const StepContext& step, const Tensor& d_ahead) const {
 
 void RnnLayer::read_ahead(const StepContext& step, std::span<const Tensor> inputs) {
   drop_ahead(step, inputs);
-  cell_->project(step, ahead_, gates_);
+  cell_->project(step, ahead_, gates_.row_range(0, steps_ * rows_));
 }
 
 void RnnLayer::start(const StepContext& step, const RnnState& initial) {
@@ -122,20 +123,22 @@ void RnnLayer::start(const StepContext& step, const RnnState& initial) {
 }
 
 void RnnLayer::put(const StepContext& step, std::size_t part, std::int64_t t, const Tensor& x) {
-  step.drop(x, slot(input_, t).col_range(parts_[part].first - ahead_columns_, parts_[part].columns), dropout_,
-            t, parts_[part].dropout_column);
+  step.drop(
+      x, slot(input_, t, rows_before_).col_range(parts_[part].first - ahead_columns_, parts_[part].columns),
+      dropout_, t, parts_[part].dropout_column);
 }
 
 void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& below) {
-  cell_->forward(step, {.input = slot(input_, before(t)),
+  cell_->forward(step, {.input = slot(input_, before(t), rows_before_),
                         .from_zero = from_zero_ && t == nth_step(0),
                         .gates = slot(gates_, t),
-                        .products = slot(products_, 0),
+                        .products = slot(products_, 0, rows_before_),
                         .saved = slot(saved_, t),
-                        .before = state(before(t)),
+                        .before = state(before(t), rows_before_),
                         .after = state(after(t)),
                         .output = slot(output_, t),
                         .lengths = lengths_,
+                        .sources = sources_,
                         .step = t});
   if (residual_ && below.data != nullptr) step.backend.add(below, slot(output_, t));
 }
@@ -176,10 +179,12 @@ void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
   drop_back(step, d_ahead);
 }
 
-void RnnLayer::select(const StepContext& step, const Indices& parents) {
+void RnnLayer::select(const StepContext& step, const Indices& parents, const Indices& sources) {
   const RnnState from = state(1);
-  rows_ = parents.size;
-  const RnnState to = state(0);
+  rows_before_ = parents.size;
+  rows_ = sources.size != 0 ? sources.size : parents.size;
+  sources_ = sources;
+  const RnnState to = state(0, rows_before_);
   step.backend.gather_rows(from.h, parents, to.h);
   if (from.c.data != nullptr) step.backend.gather_rows(from.c, parents, to.c);
 }

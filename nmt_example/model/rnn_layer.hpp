@@ -67,10 +67,25 @@ class RnnLayer {
   [[nodiscard]] bool residual() const noexcept { return residual_; }
   [[nodiscard]] std::int64_t units() const noexcept { return cell_->units(); }
 
-  /// For a search, in which rows continue each other's steps: from now on there are as many rows as parents,
-  /// at most those that `plan` has room for; the state of row r before step 0 is that of row parents[r] after
-  /// step 0.
-  void select(const StepContext& step, const Indices& parents);
+  /// For a search, in which rows continue each other's steps: from now on there are as many rows as
+  /// `sources`, at most those that `plan` has room for; the state of row r before step 0 is that of row
+  /// parents[sources[r]] after step 0. Without `sources` (size 0), it is that of row parents[r]; a cell may
+  /// need this. Parts of the input that are not known ahead have a row for each parent.
+  void select(const StepContext& step, const Indices& parents, const Indices& sources);
+  /// A part of the input of a search's step.
+  [[nodiscard]] Tensor input(std::size_t part) const {
+    return slot(input_, 0, rows_before_).col_range(parts_[part].first - ahead_columns_, parts_[part].columns);
+  }
+  [[nodiscard]] bool takes_sources() const { return cell_->takes_sources(); }
+  /// The products with the first part of the input: out [x.rows, gate_columns()].
+  void project(const StepContext& step, const Tensor& x, const Tensor& out) const {
+    cell_->project(step, x, out);
+  }
+  [[nodiscard]] std::int64_t gate_columns() const { return cell_->gate_columns(); }
+  /// Instead of `read_ahead`: the products are rows `rows` of `products`.
+  void read_products(const StepContext& step, const Tensor& products, const Indices& rows) {
+    step.backend.gather_rows(products, rows, gates_.row_range(0, rows_));
+  }
   /// Makes `initial` (or zeros) of so many rows the state that the first `select` takes.
   void start_search(const StepContext& step, const RnnState& initial, std::int64_t rows);
 
@@ -82,13 +97,17 @@ class RnnLayer {
   void drop_ahead(const StepContext& step, std::span<const Tensor> inputs);
   void drop_back(const StepContext& step, const Tensor& d_ahead) const;
   [[nodiscard]] CellLayer whole() const;
-  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const {
-    return x.empty() ? Tensor() : x.row_range(t * sentences_, rows_);
+  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return slot(x, t, rows_); }
+  [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t, std::int64_t rows) const {
+    return x.empty() ? Tensor() : x.row_range(t * sentences_, rows);
   }
   [[nodiscard]] Tensor h() const { return input_.col_range(input_.cols - units(), units()); }
   [[nodiscard]] Tensor d_h() const { return d_input_.col_range(d_input_.cols - units(), units()); }
   /// Before step t; after the step that reads before it.
-  [[nodiscard]] RnnState state(std::int64_t t) const { return {slot(h(), t), slot(c_, t)}; }
+  [[nodiscard]] RnnState state(std::int64_t t) const { return state(t, rows_); }
+  [[nodiscard]] RnnState state(std::int64_t t, std::int64_t rows) const {
+    return {slot(h(), t, rows), slot(c_, t, rows)};
+  }
   [[nodiscard]] std::int64_t before(std::int64_t t) const { return reads_backwards_ ? t + 1 : t; }
   [[nodiscard]] std::int64_t after(std::int64_t t) const { return reads_backwards_ ? t : t + 1; }
   [[nodiscard]] std::int64_t nth_step(std::int64_t i) const { return reads_backwards_ ? steps_ - 1 - i : i; }
@@ -99,7 +118,9 @@ class RnnLayer {
   std::size_t dropout_;
 
   std::int64_t sentences_ = 0, steps_ = 0;
-  std::int64_t rows_ = 0;  // of a step: the sentences, or those that a search has now
+  std::int64_t rows_ = 0;         // of a step: the sentences, or those that a search has now
+  std::int64_t rows_before_ = 0;  // of states before a step
+  Indices sources_;
   std::size_t ahead_parts_ = 0;
   std::int64_t ahead_columns_ = 0;
   Tensor dropped_;  // [steps * sentences, inputs known ahead]

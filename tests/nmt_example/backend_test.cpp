@@ -276,6 +276,37 @@ TEST_P(BackendOperation, LstmCellForward) {
   }
 }
 
+// A search's hypotheses would go on from the states of others.
+TEST_P(BackendOperation, LstmCellForwardOfRowsWithTheSameStatesBefore) {
+  for (const std::int64_t units : odd_sizes) {
+    SCOPED_TRACE(units);
+    const std::int64_t batch = 5, before = 3;
+    const Values pre = random_.values(batch, 4 * units, -2, 2);
+    const Values products = random_.values(before, 4 * units, -2, 2);
+    const Values bias = random_.values(1, 4 * units);
+    const Values c_prev = random_.values(before, units, -2, 2);
+    const Values h_prev = random_.values(before, units);
+    const auto operation = [&](Memory& memory) {
+      Backend::LstmStep step;
+      step.gates = memory.tensor(pre);
+      step.products = memory.tensor(products);
+      step.bias = memory.tensor(bias);
+      step.c_prev = memory.tensor(c_prev);
+      step.h_prev = memory.tensor(h_prev);
+      step.c = memory.tensor(batch, units);
+      step.h = memory.tensor(batch, units);
+      step.tanh_c = memory.tensor(batch, units);
+      step.sources = memory.indices({2, 0, 0, 1, 2});
+      step.lengths = memory.indices({9, 9, 9, 9, 1});  // The last row is masked.
+      step.step = 4;
+      memory->lstm_cell_forward(step);
+      return Outputs{memory.read(step.c), memory.read(step.h)};
+    };
+    const Values bound(batch, units, 48 * fp32_roundoff);
+    expect_reference(operation, {bound, bound});
+  }
+}
+
 TEST_P(BackendOperation, LstmCellForwardInPlace) {
   const std::int64_t batch = 5, units = 17;
   const Values pre = random_.values(batch, 4 * units, -4, 4);

@@ -148,8 +148,9 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
   const Batch batch(corpus_, 0, 4);
   const BatchLoss expected = model_->evaluate(batch.view);
   constexpr std::int64_t beam = 3;
-  SearchModel search(model_.model(), beam);
-  search.start(batch.view);
+  SearchModel search(model_.model(), beam), search_that_looks_words_up(model_.model(), beam);
+  search_that_looks_words_up.expect(1'000'000);
+  for (SearchModel* each : {&search, &search_that_looks_words_up}) each->start(batch.view);
   const std::int64_t sentences = batch.view.sentences;
   const std::int64_t vocabulary = GetParam().shape.target_vocabulary;
   // One hypothesis of each sentence follows the right words and changes its place in the beam; the others
@@ -171,8 +172,11 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
         words.push_back(k == right ? batch.target_in[static_cast<std::size_t>(t * sentences + b)] : 7);
       }
     }
-    search.step(parents, words);
+    for (SearchModel* each : {&search, &search_that_looks_words_up}) each->step(parents, words);
     const std::span<const float> log_probabilities = search.log_probabilities();
+    const std::span<const float> looked_up = search_that_looks_words_up.log_probabilities();
+    ASSERT_EQ(looked_up.size(), log_probabilities.size());
+    for (std::size_t i = 0; i < looked_up.size(); ++i) ASSERT_NEAR(looked_up[i], log_probabilities[i], 1e-6);
     const std::span<const float> weights = search.attention_weights();
     EXPECT_EQ(log_probabilities.size(), parents.size() * static_cast<std::size_t>(vocabulary));
     for (std::int64_t b = 0; b < sentences; ++b) {

@@ -16,27 +16,28 @@ void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
   const View gates = s.gates, c_prev = s.c_prev, h_prev = s.h_prev, cell = s.c, h = s.h, tanh_c = s.tanh_c,
              output = s.output, products = s.products;
   const float* const bias = s.bias.as<float>();
-  const Indices lengths = s.lengths;
+  const Indices lengths = s.lengths, sources = s.sources;
   const Index step = s.step;
   const auto forget_bias = static_cast<float>(s.forget_bias);
   for_each(stream, s.c.rows, s.c.cols, [=] __device__(Index r, Index u) {
     const Index units = cell.cols;
+    const Index from = sources.size != 0 ? Index{sources.data[r]} : r;
     if (is_masked(lengths, step, r)) {
-      cell(r, u) = c_prev(r, u);
-      h(r, u) = h_prev(r, u);
+      cell(r, u) = c_prev(from, u);
+      h(r, u) = h_prev(from, u);
       if (output.data != nullptr) output(r, u) = 0.0f;
       return;
     }
     float* const gate = gates.row(r) + u;
     const auto before = [&](Index g) {
-      const float rest = products.data != nullptr ? products(r, g * units + u) : 0.0f;
+      const float rest = products.data != nullptr ? products(from, g * units + u) : 0.0f;
       return gate[g * units] + rest + bias[g * units + u];
     };
     const float i = sigmoid(before(0));
     const float j = tanhf(before(1));
     const float f = sigmoid(before(2) + forget_bias);
     const float o = sigmoid(before(3));
-    const float c = c_prev(r, u) * f + i * j;
+    const float c = c_prev(from, u) * f + i * j;
     const float t = tanhf(c);
     gate[0] = i;
     gate[units] = j;
