@@ -172,8 +172,8 @@ void attention_weights(cudaStream_t stream, const AttentionShape& shape, const A
                        const Tensor& query, const Tensor& keys, const Indices& lengths,
                        const Tensor& weights) {
   if (query.rows == 0) return;
-  attention_weights_kernel<<<static_cast<unsigned>(query.rows), score_threads, 0, stream>>>(
-      shape, score.v.as<float>(), query, keys, lengths.data, score.scale.as<float>(), weights);
+  launch_kernel(stream, attention_weights_kernel, static_cast<unsigned>(query.rows), score_threads, shape,
+                score.v.as<float>(), query, keys, lengths.data, score.scale.as<float>(), weights);
 }
 
 void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tensor& weights,
@@ -181,8 +181,8 @@ void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tenso
   if (out.empty()) return;
   const Index tiles = (out.cols + sum_threads - 1) / sum_threads;
   const dim3 grid(static_cast<unsigned>(out.rows), static_cast<unsigned>(tiles));
-  attention_sum_kernel<<<grid, sum_threads, 0, stream>>>(shape, weights, source, lengths.data,
-                                                         scale.as<float>(), out);
+  launch_kernel(stream, attention_sum_kernel, grid, sum_threads, shape, weights, source, lengths.data,
+                scale.as<float>(), out);
 }
 
 void additive_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v, const Tensor& query,
@@ -191,8 +191,8 @@ void additive_backward(cudaStream_t stream, const AttentionShape& shape, const T
   if (d_query.empty()) return;
   const Index tiles = (keys.cols + sum_threads - 1) / sum_threads;
   const dim3 grid(static_cast<unsigned>(d_query.rows), static_cast<unsigned>(tiles));
-  additive_backward_kernel<<<grid, sum_threads, 0, stream>>>(shape, v.as<float>(), query, keys, lengths.data,
-                                                             d_scores, d_query);
+  launch_kernel(stream, additive_backward_kernel, grid, sum_threads, shape, v.as<float>(), query, keys,
+                lengths.data, d_scores, d_query);
 }
 
 void additive_memory_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v,
@@ -201,34 +201,34 @@ void additive_memory_backward(cudaStream_t stream, const AttentionShape& shape, 
   if (keys.empty()) return;
   const Index tiles = (keys.cols + sum_threads - 1) / sum_threads;
   const dim3 grid(static_cast<unsigned>(keys.rows), static_cast<unsigned>(tiles));
-  additive_memory_backward_kernel<<<grid, sum_threads, 0, stream>>>(shape, v.as<float>(), query, keys,
-                                                                    lengths.data, d_scores, d_keys, d_v);
+  launch_kernel(stream, additive_memory_backward_kernel, grid, sum_threads, shape, v.as<float>(), query, keys,
+                lengths.data, d_scores, d_keys, d_v);
 }
 
 void scaled_direction(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& out) {
-  scaled_direction_kernel<<<1, block_threads, 0, stream>>>(v, g.as<float>(), out.as<float>());
+  launch_kernel(stream, scaled_direction_kernel, 1, block_threads, v, g.as<float>(), out.as<float>());
 }
 
 void scaled_direction_backward(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& d_out,
                                const Tensor& d_v, const Tensor& d_g) {
-  scaled_direction_backward_kernel<<<1, block_threads, 0, stream>>>(v, g.as<float>(), d_out.as<float>(),
-                                                                    d_v.as<float>(), d_g.as<float>());
+  launch_kernel(stream, scaled_direction_backward_kernel, 1, block_threads, v, g.as<float>(),
+                d_out.as<float>(), d_v.as<float>(), d_g.as<float>());
 }
 
 void attention_score_gradients(cudaStream_t stream, const AttentionShape& shape, const Tensor& memory,
                                const Indices& lengths, const Tensor& weights, const Tensor& d_context,
                                const Tensor& d_scores) {
   if (weights.rows == 0) return;
-  attention_score_gradients_kernel<<<static_cast<unsigned>(weights.rows), score_threads, 0, stream>>>(
-      shape, memory, lengths.data, weights, d_context, d_scores);
+  launch_kernel(stream, attention_score_gradients_kernel, static_cast<unsigned>(weights.rows), score_threads,
+                shape, memory, lengths.data, weights, d_context, d_scores);
 }
 
 void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Tensor& scale,
                               const Tensor& d_keys, const Tensor& d_scale, double* scratch) {
   if (keys.rows == 0) return;
-  scale_rows_kernel<<<static_cast<unsigned>(keys.rows), block_threads, 0, stream>>>(keys, scale.as<float>(),
-                                                                                    d_keys, scratch);
-  add_total_kernel<<<1, score_threads, 0, stream>>>(scratch, keys.rows, d_scale.as<float>());
+  launch_kernel(stream, scale_rows_kernel, static_cast<unsigned>(keys.rows), block_threads, keys,
+                scale.as<float>(), d_keys, scratch);
+  launch_kernel(stream, add_total_kernel, 1, score_threads, scratch, keys.rows, d_scale.as<float>());
 }
 
 }  // namespace nmt::cuda

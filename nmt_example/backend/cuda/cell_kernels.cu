@@ -30,7 +30,7 @@ void cell_rows(cudaStream_t stream, CellOperation operation, const CellRows& row
   const auto blocks = static_cast<unsigned>(rows.gates.rows);
   with_rows_of(operation, [&](const auto& chosen) {
     using Operation = std::decay_t<decltype(chosen)>;
-    cell_rows_kernel<Operation><<<blocks, block_threads, 0, stream>>>(rows);
+    launch_kernel(stream, cell_rows_kernel<Operation>, blocks, block_threads, rows);
   });
 }
 

@@ -34,8 +34,8 @@ CublasLibrary::CublasLibrary(const char* name) {
   bind(set_workspace, "cublasSetWorkspace_v2");
   bind(set_math_mode, "cublasSetMathMode");
   bind(set_atomics_mode, "cublasSetAtomicsMode");
-  bind(sgemm, "cublasSgemm_v2_64");
-  bind(sgemm_strided_batched, "cublasSgemmStridedBatched_64");
+  bind(gemm, "cublasGemmEx_64");
+  bind(gemm_strided_batched, "cublasGemmStridedBatchedEx_64");
   bind(status_name, "cublasGetStatusName");
   bind(status_string, "cublasGetStatusString");
 }

@@ -17,8 +17,8 @@ struct CublasLibrary {
   decltype(&::cublasSetWorkspace) set_workspace;
   decltype(&::cublasSetMathMode) set_math_mode;
   decltype(&::cublasSetAtomicsMode) set_atomics_mode;
-  decltype(&::cublasSgemm_64) sgemm;
-  decltype(&::cublasSgemmStridedBatched_64) sgemm_strided_batched;
+  decltype(&::cublasGemmEx_64) gemm;
+  decltype(&::cublasGemmStridedBatchedEx_64) gemm_strided_batched;
   decltype(&::cublasGetStatusName) status_name;
   decltype(&::cublasGetStatusString) status_string;
 };

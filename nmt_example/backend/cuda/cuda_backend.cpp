@@ -131,10 +131,10 @@ class CudaBackend final : public Backend {
     }
     // cuBLAS is column-major, so it sees the transposes: (A B)^T = B^T A^T.
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
-    check(CublasLibrary::get().sgemm(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
-                                     b.as<float>(), leading(b), a.as<float>(), leading(a), &beta,
-                                     c.as<float>(), leading(c)),
-          "cublasSgemm");
+    check(CublasLibrary::get().gemm(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
+                                    b.data, CUDA_R_32F, leading(b), a.data, CUDA_R_32F, leading(a), &beta,
+                                    c.data, CUDA_R_32F, leading(c), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+          "cublasGemmEx");
   }
   void add_row(const Tensor& row, const Tensor& to) override {
     cuda::add_row(stream_.get(), row, to);
@@ -292,11 +292,12 @@ class CudaBackend final : public Backend {
     }
     // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
-    check(CublasLibrary::get().sgemm_strided_batched(
-              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.as<float>(),
-              leading(x) * sentences, leading(x), scores.as<float>(), leading(scores) * sentences,
-              leading(scores), &none, out.as<float>(), leading(out) * sentences, leading(out), sentences),
-          "cublasSgemmStridedBatched");
+    check(CublasLibrary::get().gemm_strided_batched(
+              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.data, CUDA_R_32F,
+              leading(x) * sentences, leading(x), scores.data, CUDA_R_32F, leading(scores) * sentences,
+              leading(scores), &none, out.data, CUDA_R_32F, leading(out) * sentences, leading(out), sentences,
+              CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+          "cublasGemmStridedBatchedEx");
   }
 
   void upload_rows(const Tensor& to, const void* from) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 
 #include "nmt_example/backend/tensor.hpp"
 
@@ -24,6 +25,17 @@ struct View {
 
 inline constexpr unsigned block_threads = 256;
 
+/// Launches the kernel, whose parameters are made of the arguments. Errors are left for cudaGetLastError.
+template <typename... Parameters, typename... Arguments>
+void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), dim3 blocks, unsigned threads,
+                   Arguments&&... arguments) {
+  cudaLaunchConfig_t configuration{};
+  configuration.gridDim = blocks;
+  configuration.blockDim = threads;
+  configuration.stream = stream;
+  cudaLaunchKernelEx(&configuration, kernel, std::forward<Arguments>(arguments)...);
+}
+
 template <typename F>
 __global__ void for_each_kernel(Index rows, Index cols, F f) {
   for (Index r = blockIdx.y; r < rows; r += gridDim.y)
@@ -37,7 +49,7 @@ void for_each(cudaStream_t stream, Index rows, Index cols, const F& f) {
   if (rows <= 0 || cols <= 0) return;
   const Index across = std::min<Index>((cols + block_threads - 1) / block_threads, 1 << 30);
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<Index>(rows, 65535)));
-  for_each_kernel<<<grid, block_threads, 0, stream>>>(rows, cols, f);
+  launch_kernel(stream, for_each_kernel<F>, grid, block_threads, rows, cols, f);
 }
 
 struct Add {

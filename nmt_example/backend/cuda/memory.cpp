@@ -77,7 +77,7 @@ double* Scratch::doubles(std::size_t count, cudaStream_t stream) {
     capacity_ = std::max(count, 2 * capacity_);
     blocks_.push_back(allocate_device(capacity_ * sizeof(double), stream));
   }
-  return static_cast<double*>(blocks_.back().get());
+  return blocks_.empty() ? nullptr : static_cast<double*>(blocks_.back().get());
 }
 
 Uploader::Uploader() : staging_(allocate_pinned(2 * half_bytes)), done_{make_event(), make_event()} {}

@@ -62,37 +62,43 @@ __global__ void end_step_kernel(StepRules rules, StepInput input, StepState* sta
   nmt::end_step(rules, input, *state, *record);
 }
 
+/// The number of blocks fixes the order of sums, so it depends on the size alone.
+Index blocks_for(Index count) {
+  return std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
+}
+
 }  // namespace
 
 void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& input, StepState* state,
               StepRecord* record) {
-  end_step_kernel<<<1, 1, 0, stream>>>(rules, input, state, record);
+  launch_kernel(stream, end_step_kernel, 1, 1, rules, input, state, record);
 }
 
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch) {
-  const auto blocks = static_cast<unsigned>(update_blocks);
-  largest_kernel<<<blocks, block_threads, 0, stream>>>(x.as<float>(), x.size(), scratch);
-  largest_of_kernel<<<1, block_threads, 0, stream>>>(scratch, update_blocks, result.as<double>());
+  const Index blocks = blocks_for(x.size());
+  if (blocks > 0) {
+    launch_kernel(stream, largest_kernel, static_cast<unsigned>(blocks), block_threads, x.as<float>(),
+                  x.size(), scratch);
+  }
+  launch_kernel(stream, largest_of_kernel, 1, block_threads, scratch, blocks, result.as<double>());
 }
 
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
             const UpdateSettings& settings, double* scratch) {
   const Index count = tensors.values.size();
-  // The number of blocks fixes the order of the sums, so it depends on the size alone.
-  const Index blocks =
-      std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
+  const Index blocks = blocks_for(count);
   if (blocks > 0) {
     const UpdateArrays<float> arrays(tensors);
     const StepFactors given = given_factors(settings);
     with_rule(rule, [&](const auto& chosen) {
       using Rule = std::decay_t<decltype(chosen)>;
       const auto kernel = settings.zero_gradients ? update_kernel<Rule, true> : update_kernel<Rule, false>;
-      kernel<<<static_cast<unsigned>(blocks), block_threads, 0, stream>>>(arrays, settings, given, count,
-                                                                          scratch);
+      launch_kernel(stream, kernel, static_cast<unsigned>(blocks), block_threads, arrays, settings, given,
+                    count, scratch);
     });
   }
   if (tensors.sums.empty()) return;
-  totals_kernel<<<2, block_threads, 0, stream>>>(scratch, blocks, tensors.sums.as<double>());
+  launch_kernel(stream, totals_kernel, 2, block_threads, scratch, blocks, tensors.sums.as<double>());
 }
 
 }  // namespace nmt::cuda

@@ -124,7 +124,7 @@ void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, 
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
   if (x.empty()) return;
   const auto blocks = static_cast<unsigned>((x.cols + sum_lanes - 1) / sum_lanes);
-  add_column_sums_kernel<<<blocks, sum_lanes * sum_lanes, 0, stream>>>(x, to.as<float>());
+  launch_kernel(stream, add_column_sums_kernel, blocks, sum_lanes * sum_lanes, x, to.as<float>());
 }
 
 void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
@@ -132,8 +132,8 @@ void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indic
   if (gradient.empty()) return;
   const Index tiles = (gradient.cols + embedding_threads - 1) / embedding_threads;
   const dim3 grid(static_cast<unsigned>(ids.size), static_cast<unsigned>(tiles));
-  embedding_backward_kernel<<<grid, embedding_threads, 0, stream>>>(gradient, ids.data, ids.size,
-                                                                    table_gradient);
+  launch_kernel(stream, embedding_backward_kernel, grid, embedding_threads, gradient, ids.data, ids.size,
+                table_gradient);
 }
 
 void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,

@@ -111,20 +111,20 @@ void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indi
                            float label_smoothing, bool gradient, const double* scale, const Tensor& sums,
                            double* scratch) {
   if (logits.rows == 0) return;
-  cross_entropy_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(
-      logits, targets.data, label_smoothing, gradient, scale, scratch);
-  add_row_losses_kernel<<<1, row_threads, 0, stream>>>(scratch, logits.rows, sums.as<double>());
+  launch_kernel(stream, cross_entropy_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
+                targets.data, label_smoothing, gradient, scale, scratch);
+  launch_kernel(stream, add_row_losses_kernel, 1, row_threads, scratch, logits.rows, sums.as<double>());
 }
 
 void log_softmax(cudaStream_t stream, const Tensor& logits) {
   if (logits.rows == 0) return;
-  log_softmax_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(logits);
+  launch_kernel(stream, log_softmax_kernel, static_cast<unsigned>(logits.rows), row_threads, logits);
 }
 
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best) {
   if (logits.rows == 0) return;
-  best_log_softmax_kernel<<<static_cast<unsigned>(logits.rows), row_threads, 0, stream>>>(
-      logits, also, best.cols / 2, best.as<double>(), best.stride);
+  launch_kernel(stream, best_log_softmax_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
+                also, best.cols / 2, best.as<double>(), best.stride);
 }
 
 }  // namespace nmt::cuda

@@ -108,21 +108,14 @@ class StackPool {
 class Fibers {
  public:
   Fibers(int count, const std::function<void(int)>& body)
-      : body_(body),
-        fibers_(static_cast<std::size_t>(count)),
-        stacks_(StackPool::get().take(fibers_.size())) {
-    for (std::size_t i = 0; i < fibers_.size(); ++i) {
-      fibers_[i] = context::make_fcontext(stacks_->bottom(i) + stack_bytes, stack_bytes, enter);
-      ready_.push_back(i);
-    }
-  }
+      : body_(body), count_(count), stacks_(StackPool::get().take(static_cast<std::size_t>(count))) {}
   Fibers(const Fibers&) = delete;
   Fibers& operator=(const Fibers&) = delete;
   ~Fibers() { StackPool::get().give_back(std::move(stacks_)); }
 
   void run(int device) {
     Patience patience;
-    while (!ready_.empty()) {
+    while (!ready_.empty() || next_ < count_) {
       if (take_turns()) {
         patience = {};
         continue;
@@ -132,7 +125,7 @@ class Fibers {
     }
   }
 
-  enum class State { paused, waiting, ended };
+  enum class State { paused, stepped, waiting, ended };
   /// Called on a fiber: lets the others run.
   void leave(State state) {
     said_ = state;
@@ -149,24 +142,51 @@ class Fibers {
   static thread_local Fibers* current;
 
  private:
-  /// Runs each fiber that does not wait once; returns whether any did more than pause.
+  static constexpr int together = 32;
+  static constexpr int most_steps = 16;
+
+  /// Runs the fibers that do not wait, and starts fibers until all threads have begun; returns whether any
+  /// did more than pause.
   bool take_turns() {
-    bool has_progress = false;
-    std::size_t kept = 0;
-    for (std::size_t i = 0; i < ready_.size(); ++i) {
-      const std::size_t fiber = ready_[i];
-      resume(fiber);
-      has_progress |= said_ != State::paused;
-      if (said_ == State::paused) ready_[kept++] = fiber;
-      if (said_ == State::waiting) waiting_.push_back(fiber);
+    has_progress_ = false;
+    std::vector<std::size_t> kept, group;
+    for (std::size_t i = 0; i < ready_.size() || next_ < count_;) {
+      group.clear();
+      bool has_stepped = false;
+      for (int taken = 0; taken < together && (i < ready_.size() || next_ < count_); ++taken, ++i) {
+        if (i == ready_.size()) start_fiber();
+        has_stepped |= take_turn(ready_[i], group);
+      }
+      // A lane waits for its neighbours, so they take more turns while the caches hold them.
+      for (int time = 0; time < most_steps && has_stepped; ++time) {
+        has_stepped = false;
+        std::vector<std::size_t> again;
+        for (const std::size_t fiber : group) has_stepped |= take_turn(fiber, again);
+        std::swap(group, again);
+      }
+      kept.insert(kept.end(), group.begin(), group.end());
     }
-    ready_.resize(kept);
+    std::swap(ready_, kept);
     if (ready_.empty()) std::swap(ready_, waiting_);
-    return has_progress;
+    return has_progress_;
+  }
+
+  /// Returns whether the fiber has stepped. Appends it to `kept` if it neither waits nor has ended.
+  bool take_turn(std::size_t fiber, std::vector<std::size_t>& kept) {
+    resume(fiber);
+    has_progress_ |= said_ != State::paused;
+    if (said_ == State::paused || said_ == State::stepped) kept.push_back(fiber);
+    if (said_ == State::waiting) waiting_.push_back(fiber);
+    return said_ == State::stepped;
+  }
+
+  void start_fiber() {
+    const std::size_t fiber = fibers_.size();
+    fibers_.push_back(context::make_fcontext(stacks_->bottom(fiber) + stack_bytes, stack_bytes, enter));
+    ready_.push_back(fiber);
   }
 
   void resume(std::size_t fiber) {
-    started_ = fiber;
 #ifdef EMULATED_ASAN
     void* own = nullptr;
     __sanitizer_start_switch_fiber(&own, stacks_->bottom(fiber), stack_bytes);
@@ -183,16 +203,18 @@ class Fibers {
 #ifdef EMULATED_ASAN
     __sanitizer_finish_switch_fiber(nullptr, &fibers.host_stack_, &fibers.host_stack_bytes_);
 #endif
-    fibers.body_(static_cast<int>(fibers.started_));
+    while (fibers.next_ < fibers.count_) fibers.body_(fibers.next_++);
     fibers.leave(State::ended);
   }
 
   const std::function<void(int)>& body_;
+  int count_;
+  int next_ = 0;                             // the next thread to begin
   std::vector<context::fcontext_t> fibers_;  // where each resumes
   std::vector<std::size_t> ready_, waiting_;
   context::fcontext_t host_ = nullptr;  // where the host's thread resumes
-  std::size_t started_ = 0;
   State said_ = State::paused;
+  bool has_progress_ = false;
   StacksPointer stacks_;
 #ifdef EMULATED_ASAN
   const void* host_stack_ = nullptr;
@@ -224,5 +246,6 @@ void run_fibers(int device, int threads, const std::function<void(int thread)>& 
 
 void sync_fibers() { Fibers::current->leave(Fibers::State::waiting); }
 void pause_fiber() { Fibers::current->leave(Fibers::State::paused); }
+void step_fiber() { Fibers::current->leave(Fibers::State::stepped); }
 
 }  // namespace emulated_cuda

@@ -142,6 +142,13 @@ cudaError_t cudaFree(void* memory) { return result(give_back("cudaFree", memory,
 cudaError_t cudaHostAlloc(void** memory, size_t bytes, unsigned int) {
   return result(allocate("cudaHostAlloc", memory, bytes, MemoryKind::pinned));
 }
+cudaError_t cudaMallocHost(void** memory, size_t bytes) { return cudaHostAlloc(memory, bytes, 0); }
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const Lock lock(runtime().mutex);
+  *total = machine().bytes;
+  *free = *total - taken(current_device());
+  return result(obstacle("cudaMemGetInfo"));
+}
 cudaError_t cudaFreeHost(void* memory) {
   return result(give_back("cudaFreeHost", memory, MemoryKind::pinned));
 }
@@ -211,6 +218,15 @@ cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* sou
 
 cudaError_t cudaMemsetAsync(void* target, int value, size_t bytes, cudaStream_t stream) {
   return enqueue("cudaMemsetAsync", stream, Copy{[=] { std::memset(target, value, bytes); }});
+}
+
+cudaError_t cudaMemset2DAsync(void* target, size_t pitch, int value, size_t width, size_t height,
+                              cudaStream_t stream) {
+  if (width > pitch) return result(cudaErrorInvalidPitchValue);
+  return enqueue("cudaMemset2DAsync", stream, Copy{[=] {
+                   for (size_t row = 0; row < height; ++row)
+                     std::memset(static_cast<char*>(target) + row * pitch, value, width);
+                 }});
 }
 
 cudaError_t cudaMemset(void* target, int value, size_t bytes) {
