@@ -4,15 +4,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
-#include <new>
 #include <vector>
 
 #include "ddl/error.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cpu_kernels.hpp"
+#include "nmt_example/backend/cpu_memory.hpp"
 #include "nmt_example/backend/cpu_rows.hpp"
 #include "nmt_example/backend/products.hpp"
 
@@ -40,16 +39,7 @@ class CpuBackend final : public Backend {
   [[nodiscard]] ddl::DataType narrow_type() const override { return ddl::DataType::bf16; }
 
   // Memory --------------------------------------------------------------------------------------
-  std::shared_ptr<void> allocate(std::size_t bytes) override {
-    // calloc's large blocks are fresh pages of zeros that take no memory until they are touched.
-    constexpr std::size_t alignment = 64;
-    void* block = std::calloc(bytes + alignment, 1);
-    if (block == nullptr) throw std::bad_alloc();
-    void* aligned = block;
-    std::size_t space = bytes + alignment;
-    std::align(alignment, bytes, aligned, space);
-    return {aligned, [block](void*) { std::free(block); }};
-  }
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return cpu::zeroed_memory(bytes); }
   void upload(const Tensor& to, std::span<const float> from) override {
     for (std::int64_t r = 0; r < to.rows; ++r) {
       const float* const x = from.data() + r * to.cols;

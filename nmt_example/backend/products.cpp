@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <chrono>
 #include <dnnl.hpp>
+#include <memory>
 #include <optional>
 #include <unordered_map>
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "nmt_example/backend/cpu_memory.hpp"
 #include "nmt_example/backend/cpu_rows.hpp"
 
 namespace nmt::cpu {
@@ -98,6 +100,7 @@ struct Product {
 };
 
 struct Parameter {
+  std::shared_ptr<void> block = {};
   memory values;
   std::uint64_t version = 0;
   std::unordered_map<Key, Product, Hash> products;
@@ -186,7 +189,9 @@ struct Products::Impl {
       const memory::desc x = described(a, Transpose::no), z = described(c, Transpose::no);
       if (!packed_parameter.values) {
         const memory::desc any = packed(a.cols, c.cols, a.type);
-        packed_parameter.values = memory(product(engine, x, any, z, accumulate).weights_desc(), engine);
+        const memory::desc best = product(engine, x, any, z, accumulate).weights_desc();
+        packed_parameter.block = zeroed_memory(best.get_size());
+        packed_parameter.values = memory(best, engine, packed_parameter.block.get());
       }
       found = packed_parameter.products
                   .emplace(key, prepared(x, packed_parameter.values.get_desc(), z, accumulate))
