@@ -11,6 +11,7 @@
 #include "nmt_example/backend/philox.hpp"
 #include "nmt_example/backend/step_rules.hpp"
 #include "nmt_example/backend/tensor.hpp"
+#include "nmt_example/options/choices.hpp"
 
 struct CUstream_st;
 
@@ -177,6 +178,12 @@ class Backend {
                        const Indices& samples, std::int64_t first_position, std::int64_t first_column) = 0;
 
   // LSTM ----------------------------------------------------------------------------------------
+  /// How to compute whole layers from now on (not `automatic`); with `loop`, `lstm_layer_forward` returns
+  /// false. Returns empty, or changes nothing and returns why it cannot, and what to do.
+  virtual std::string use_lstm(LstmMethod method) {
+    return method == LstmMethod::loop ? "" : "only --device=cuda has other ways than --rnn=loop";
+  }
+
   /// One step of cells [batch, units], gates in the order i, j, f, o (input, candidate, forget,
   /// output), as in TensorFlow's LSTMCell:
   ///   c = c_prev * sigmoid(f + forget_bias) + sigmoid(i) * tanh(j);  h = sigmoid(o) * tanh(c)
@@ -212,15 +219,17 @@ class Backend {
     Tensor x;       ///< [steps * batch, inputs]
     Tensor kernel;  ///< [inputs + units, 4 units], a parameter
     Tensor bias;    ///< [1, 4 units]
-    Tensor gates;   ///< [steps * batch, 4 units]
+    Tensor gates;   ///< [steps * batch, 4 units]: for the backend's use.
     /// [(steps + 1) * batch, units]: h and c before and after steps; a layer that reads backwards goes from
-    /// the last rows to the first. Those before the first step are set.
+    /// the last rows to the first. Those before the first step are set. Of c, the backend need not set those
+    /// between the first step and the last.
     Tensor h, c;
-    Tensor tanh_c;           ///< [steps * batch, units]
+    Tensor tanh_c;           ///< [steps * batch, units]: for the backend's use.
     Tensor output;           ///< [steps * batch, units]; may be empty
     Indices lengths;         ///< See `LstmStep`.
     bool from_zero = false;  ///< h before the first step is zero.
     bool reads_backwards = false;
+    bool backward_follows = false;  ///< Whether `lstm_layer_backward` does.
     double forget_bias = 1.0;
   };
   /// What `gates = x Wx` and `lstm_cell_forward` for each step do. Returns false, having done nothing, if the

@@ -21,6 +21,7 @@ Backend::LstmLayer LstmCell::layer_of(const StepContext& step, const CellLayer& 
           .lengths = layer.lengths,
           .from_zero = layer.from_zero,
           .reads_backwards = layer.reads_backwards,
+          .backward_follows = step.backward != nullptr,
           .forget_bias = forget_bias_};
 }
 

@@ -35,6 +35,7 @@ enum class LossPer : std::uint8_t { sentence, word };
 enum class SubwordOption : std::uint8_t { none, bpe, spm };
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 enum class Dtype : std::uint8_t { f32, mixed };
+enum class LstmMethod : std::uint8_t { automatic, loop, cudnn };
 enum class LossScaling : std::uint8_t { off, constant, backoff, log_max };
 enum class InferMode : std::uint8_t { greedy, sample, beam_search };
 
@@ -122,6 +123,9 @@ inline constexpr std::array choices_of<ddl::DataType> = std::to_array<Choice<ddl
 template <>
 inline constexpr std::array choices_of<Dtype> = std::to_array<Choice<Dtype>>({{"f32", Dtype::f32},
                                                                               {"mixed", Dtype::mixed}});
+template <>
+inline constexpr std::array choices_of<LstmMethod> = std::to_array<Choice<LstmMethod>>(
+    {{"auto", LstmMethod::automatic}, {"loop", LstmMethod::loop}, {"cudnn", LstmMethod::cudnn}});
 template <>
 inline constexpr std::array choices_of<LossScaling> =
     std::to_array<Choice<LossScaling>>({{"off", LossScaling::off},

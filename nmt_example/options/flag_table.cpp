@@ -255,6 +255,11 @@ std::vector<Flag> make_table() {
             "backoff: steps without overflow before the scale is doubled", at_least(1)}),
       this_run({"device", distribution, choice<&O::device>(),
                 "Where to compute; with cuda, the ranks of a host take its devices in turn"}),
+      this_run(
+          {"rnn", distribution, choice<&O::rnn>(),
+           "How LSTM layers that read whole sentences are computed: step by step (loop), or with cuda by "
+           "cuDNN. auto: training on cuda measures both, and goes on with the faster; a run that goes on "
+           "from a checkpoint keeps its choice; all else uses loop"}),
       this_run({"threads", distribution, &O::threads,
                 "Threads per rank; 0: processors of the host / ranks on it", between(0, 4096)}),
       {"lr_scaling", distribution, choice<&O::lr_scaling>(),

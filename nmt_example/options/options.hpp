@@ -116,6 +116,7 @@ struct Options {
   std::int64_t loss_scale_window = 2000;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   DeviceKind device = DeviceKind::cpu;
+  LstmMethod rnn = LstmMethod::automatic;  ///< See choose_lstm.
   bool sparse_embeddings = true;  ///< Sends only rows of looked-up words, where that is less.
   ddl::DataType gradient_wire = ddl::DataType::f32;  ///< Between hosts.
   bool sharded_update = false;                       ///< Each rank updates its part of the parameters.

@@ -33,6 +33,8 @@ void check_model(const Options& options) {
   require(options.loss_scaling == LossScaling::off || options.dtype == Dtype::mixed,
           fmt::format("--loss_scaling={}: needs --dtype=mixed; gradients of f32 do not vanish",
                       name_of(options.loss_scaling)));
+  require(options.rnn != LstmMethod::cudnn || options.device == DeviceKind::cuda,
+          fmt::format("--rnn={}: needs --device=cuda", name_of(options.rnn)));
   require(!options.profile || options.device == DeviceKind::cpu,
           "--profile: measures operations on CPUs only; leave it or --device=cuda out");
   const bool attends = options.attention != AttentionKind::none;

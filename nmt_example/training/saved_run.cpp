@@ -101,6 +101,7 @@ std::string RunState::to_json() const {
   for (const auto& [name, score] : best) {
     json["best"][name] = {{"score", score.score}, {"step", score.step}};
   }
+  if (!rnn.empty()) json["rnn"] = rnn;
   json["rollbacks"] = rollbacks;
   json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
@@ -115,6 +116,7 @@ RunState RunState::from_json(const std::string& text) {
     if (json.contains("reducer")) state.reducer = json.at("reducer").dump();
     if (json.contains("loss_scale")) state.loss_scale = json.at("loss_scale").dump();
     state.options_json = json.at("options").dump();
+    state.rnn = json.value("rnn", "");
     state.rollbacks = json.value("rollbacks", 0);
     if (json.contains("best")) {
       for (const auto& [name, best] : json.at("best").items()) {

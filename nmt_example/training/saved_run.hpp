@@ -30,6 +30,7 @@ struct RunState {
   /// avg_best_METRIC for averaged models.
   std::map<std::string, BestScore> best = {};
   std::string loss_scale;  ///< As `LossScale::state`; empty: none.
+  std::string rnn = {};    ///< What --rnn=auto chose; empty: nothing.
   int rollbacks = 0;       ///< How often training diverged; each halves the learning rate.
   std::string options_json;
 

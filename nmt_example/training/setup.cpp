@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "ddl/error.hpp"
+
 namespace nmt {
 
 ModelShape model_shape(const Options& options, std::size_t source_vocabulary, std::size_t target_vocabulary) {
@@ -51,6 +53,9 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
   context.on_all_ranks(fmt::format("open --device={}", name_of(options.device)), [&] {
     backend = options.device == DeviceKind::cuda ? make_cuda_backend(context.local_rank() % cuda_devices())
                                                  : make_cpu_backend(threads_per_rank(context, options));
+    const std::string why_not =
+        backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn);
+    if (!why_not.empty()) throw ddl::Error(ddl::ErrorCode::unsupported, why_not);
   });
   return backend;
 }

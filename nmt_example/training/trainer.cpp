@@ -20,6 +20,7 @@
 #include "nmt_example/training/divergence.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
+#include "nmt_example/training/lstm_choice.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/progress.hpp"
@@ -192,6 +193,11 @@ class Trainer {
     }
     step_.scale_learning_rate(rate_after(state_.rollbacks));
     state_.options_json = to_json(options_);
+    if (options_.rnn == LstmMethod::automatic) {
+      const LstmChoice choice = choose_lstm(context_, options_, backend_, model_, train_, state_.rnn);
+      if (!choice.reason.empty()) state_.rnn = name_of(choice.method);
+      how_lstm_ = choice.reason;
+    }
     if (!options_.out_dir.empty()) {
       context_.root_only("prepare --out_dir", [&] { prepare_out_dir(); });
     }
@@ -230,6 +236,7 @@ class Trainer {
     RunState next = saved.state();
     next.rollbacks = state_.rollbacks + 1;
     next.best = state_.best;
+    next.rnn = state_.rnn;
     next.options_json = state_.options_json;
     restore(saved);
     state_ = std::move(next);
@@ -298,6 +305,7 @@ class Trainer {
         "activations\n",
         megabytes(parameters), megabytes(parameters), megabytes(moments),
         megabytes(model_.workspace_bytes()));
+    if (!how_lstm_.empty()) fmt::print(out_, "{}\n", how_lstm_);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
                train_.size(), train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
                static_cast<std::int64_t>(options_.batch_size) * context_.size());
@@ -369,6 +377,7 @@ class Trainer {
   TrainingStep step_;
   Scorer scorer_;
   RunState state_;
+  std::string how_lstm_;         // are computed, for the header
   ddl::Checkpoint* checkpoint_;  // null without --out_dir
   Profile* profile_;             // null without --profile
 };

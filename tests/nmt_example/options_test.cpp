@@ -217,6 +217,7 @@ TEST(Options, CombinationsThatCannotWork) {
                {"--loss_scaling=backoff", "--dtype=mixed"});
   expect_parts(invalid({"--describe", "--dtype=mixed", "--device=cuda"}), {"--dtype=mixed", "--device=cuda"});
   expect_parts(invalid({"--describe", "--profile", "--device=cuda"}), {"--profile", "--device=cuda"});
+  expect_parts(invalid({"--describe", "--rnn=cudnn"}), {"--rnn=cudnn", "--device=cuda"});
   expect_parts(invalid({"--describe", "--phase1_steps=5"}), {"--phase1_steps=5", "--phase1_max_len"});
   expect_parts(invalid({"--describe", "--infer_mode=beam_search"}), {"--beam_width"});
   expect_parts(invalid({"--describe", "--infer_mode=sample"}), {"--sampling_temperature"});

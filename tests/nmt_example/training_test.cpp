@@ -824,11 +824,13 @@ TEST(RunState, OfAnOlderVersionIsRead) {
   state.step = 9;
   state.best = {{"best_rouge", {33.25, 8}}, {"avg_best_rouge", {34, 9}}};
   state.rollbacks = 2;
+  state.rnn = "cudnn";
   state.options_json = "{}";
   const RunState back = RunState::from_json(state.to_json());
   EXPECT_EQ(back.best.at("best_rouge").score, 33.25);
   EXPECT_EQ(back.best.at("avg_best_rouge").step, 9u);
   EXPECT_EQ(back.rollbacks, 2);
+  EXPECT_EQ(back.rnn, "cudnn");
 }
 
 // Ranks on hosts with their own disks would leave files there, or all ranks would write the same file.

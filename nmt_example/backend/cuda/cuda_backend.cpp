@@ -3,11 +3,13 @@
 #include <source_location>
 #include <vector>
 
+#include "ddl/error.hpp"
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cuda/check.hpp"
 #include "nmt_example/backend/cuda/devices.hpp"
 #include "nmt_example/backend/cuda/graphs.hpp"
 #include "nmt_example/backend/cuda/kernels.hpp"
+#include "nmt_example/backend/cuda/lstm_layers.hpp"
 #include "nmt_example/backend/cuda/memory.hpp"
 
 namespace nmt {
@@ -164,7 +166,28 @@ class CudaBackend final : public Backend {
     check_launch("dropout");
   }
 
+  void parameters_changed() override {
+    if (lstm_layers_) lstm_layers_->parameters_changed();
+  }
+
   // LSTM ----------------------------------------------------------------------------------------
+  std::string use_lstm(LstmMethod method) override {
+    try {
+      std::unique_ptr<cuda::LstmLayers> layers;
+      if (method == LstmMethod::cudnn) layers = cuda::make_cudnn_lstm(stream_.get());
+      lstm_layers_ = std::move(layers);
+      return "";
+    } catch (const ddl::Error& error) {
+      if (error.code() != ddl::ErrorCode::unsupported) throw;
+      return error.what();
+    }
+  }
+  bool lstm_layer_forward(const LstmLayer& layer) override {
+    return lstm_layers_ && lstm_layers_->forward(layer);
+  }
+  void lstm_layer_backward(const LstmLayer& layer, const LstmLayerBackward& gradients) override {
+    lstm_layers_->backward(layer, gradients);
+  }
   void lstm_cell_forward(const LstmStep& step) override {
     cuda::lstm_cell_forward(stream_.get(), step);
     check_launch("lstm_cell_forward");
@@ -320,6 +343,7 @@ class CudaBackend final : public Backend {
   cuda::Uploader uploader_;
   cuda::Scratch scratch_;
   cuda::Graphs graphs_;
+  std::unique_ptr<cuda::LstmLayers> lstm_layers_;
   std::vector<float> narrow_;
   std::vector<double> wide_;
 };

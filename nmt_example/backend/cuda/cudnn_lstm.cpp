@@ -1,0 +1,262 @@
+#include <array>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "nmt_example/backend/cuda/check.hpp"
+#include "nmt_example/backend/cuda/cudnn_objects.hpp"
+#include "nmt_example/backend/cuda/lstm_layer_kernels.hpp"
+#include "nmt_example/backend/cuda/lstm_layers.hpp"
+#include "nmt_example/backend/cuda/memory.hpp"
+
+namespace nmt::cuda {
+namespace {
+
+/// Device memory for a call's tensors, which grows to what the largest call takes.
+class Room {
+ public:
+  explicit Room(cudaStream_t stream) : stream_(stream) {}
+  /// Gives back everything.
+  void begin() noexcept { next_ = 0; }
+  void* take(std::size_t bytes) {
+    if (next_ == blocks_.size()) blocks_.emplace_back();
+    auto& [memory, size] = blocks_[next_++];
+    if (bytes > size || memory == nullptr) {
+      memory.reset();
+      memory = allocate_device(bytes, stream_);
+      size = bytes;
+    }
+    return memory.get();
+  }
+  Tensor take(std::int64_t rows, std::int64_t cols) {
+    return {take(static_cast<std::size_t>(rows * cols) * sizeof(float)), rows, cols, cols,
+            ddl::DataType::f32};
+  }
+
+ private:
+  cudaStream_t stream_;
+  std::vector<std::pair<std::shared_ptr<void>, std::size_t>> blocks_;
+  std::size_t next_ = 0;
+};
+
+/// A layer's sizes as cuDNN sees them.
+struct Sizes {
+  std::int64_t steps, batch, units, columns;
+
+  Sizes(const ReadingOrder& order, const Backend::LstmLayer& layer)
+      : steps(order.steps),
+        batch(order.batch),
+        units(layer.h.cols),
+        columns((layer.x.cols + (order.lengths != nullptr ? 1 : 0) + 7) / 8 * 8) {}
+  [[nodiscard]] std::int64_t rows() const { return steps * batch; }
+};
+
+/// cuDNN computes layers that read all steps of all sentences forwards. The kernels around it put each
+/// sentence into the order in which the layer reads it, and a further column of the input keeps its state
+/// beyond its end. So cuDNN's persistent kernels, too, may compute sentences of any lengths, which the host
+/// need not know.
+class CudnnLstm final : public LstmLayers {
+ public:
+  explicit CudnnLstm(cudaStream_t stream) : stream_(stream), work_(stream), unsaved_(stream) {
+    check(cudnn_.set_stream(handle_, stream), "cudnnSetStream");
+    check(cudnn_.set_dropout(no_dropout_, handle_, 0.0f, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+  }
+
+  bool forward(const Backend::LstmLayer& layer) override {
+    if (layer.gates.empty() || layer.x.cols == 0 || layer.x.type != ddl::DataType::f32) return false;
+    const ReadingOrder order(layer);
+    const Sizes sizes(order, layer);
+    const Weights& weights = packed(layer, sizes);
+    const auto [work_bytes, reserve_bytes] = describe(weights, sizes, layer.backward_follows);
+    Saved& saved = layer.backward_follows ? saved_for(layer) : unsaved_;
+    saved.room.begin();
+    saved.reserve = saved.room.take(reserve_bytes);
+    saved.x = saved.room.take(sizes.rows(), sizes.columns);
+    saved.y = saved.room.take(sizes.rows(), sizes.units);
+    saved.first_h = saved.room.take(sizes.batch, sizes.units);
+    saved.first_c = saved.room.take(sizes.batch, sizes.units);
+    work_.begin();
+    void* const work = work_.take(work_bytes);
+    const Tensor last_h = work_.take(sizes.batch, sizes.units);
+    const Tensor last_c = work_.take(sizes.batch, sizes.units);
+
+    const std::int64_t first = layer.reads_backwards ? sizes.rows() : 0;
+    copy(layer.h.row_range(first, sizes.batch), saved.first_h);
+    copy(layer.c.row_range(first, sizes.batch), saved.first_c);
+    gather_lstm_input(stream_, order, layer.x, saved.x);
+    check(cudnn_.forward(handle_, weights.rnn, mode(layer.backward_follows), nullptr, x_, saved.x.data, y_,
+                         saved.y.data, states_, saved.first_h.data, last_h.data, states_, saved.first_c.data,
+                         last_c.data, weights.bytes, weights.values.get(), work_bytes, work, reserve_bytes,
+                         saved.reserve),
+          "cudnnRNNForward");
+    scatter_lstm_output(stream_, order, saved.y, layer.h, layer.output);
+    copy(last_c, layer.c.row_range(sizes.rows() - first, sizes.batch));
+    check(cudaGetLastError(), "lstm_layer_forward");
+    return true;
+  }
+
+  void backward(const Backend::LstmLayer& layer, const Backend::LstmLayerBackward& gradients) override {
+    const ReadingOrder order(layer);
+    const Sizes sizes(order, layer);
+    const Weights& weights = packed(layer, sizes);
+    const auto [work_bytes, reserve_bytes] = describe(weights, sizes, true);
+    const auto node = saved_.extract(layer.gates.data);
+    Saved& saved = node.mapped();
+    work_.begin();
+    void* const work = work_.take(work_bytes);
+    const Tensor d_y = work_.take(sizes.rows(), sizes.units);
+    const Tensor d_x = work_.take(sizes.rows(), sizes.columns);
+    const Tensor d_last_h = work_.take(sizes.batch, sizes.units);
+    const Tensor d_last_c = work_.take(sizes.batch, sizes.units);
+    const Tensor d_first_h = work_.take(sizes.batch, sizes.units);
+    const Tensor d_first_c = work_.take(sizes.batch, sizes.units);
+    void* const d_weights = work_.take(weights.bytes);
+
+    gather_lstm_gradient(stream_, order, gradients.d_output, gradients.d_h, d_y);
+    zero(d_last_h.data, static_cast<std::size_t>(d_last_h.size()) * sizeof(float));
+    copy(gradients.d_c, d_last_c);
+    check(cudnn_.backward_data(handle_, weights.rnn, nullptr, y_, saved.y.data, d_y.data, x_, d_x.data,
+                               states_, saved.first_h.data, d_last_h.data, d_first_h.data, states_,
+                               saved.first_c.data, d_last_c.data, d_first_c.data, weights.bytes,
+                               weights.values.get(), work_bytes, work, reserve_bytes, saved.reserve),
+          "cudnnRNNBackwardData_v8");
+    zero(d_weights, weights.bytes);
+    check(cudnn_.backward_weights(handle_, weights.rnn, CUDNN_WGRAD_MODE_ADD, nullptr, x_, saved.x.data,
+                                  states_, saved.first_h.data, y_, saved.y.data, weights.bytes, d_weights,
+                                  work_bytes, work, reserve_bytes, saved.reserve),
+          "cudnnRNNBackwardWeights_v8");
+    add_packed_lstm(stream_, matrices(weights, sizes, d_weights), gradients.d_kernel, gradients.d_bias);
+    take_first_gradient(stream_, order, d_first_h, gradients.d_h);
+    copy(d_first_c, gradients.d_c);
+    if (!gradients.d_x.empty()) scatter_lstm_gradient(stream_, order, d_x, gradients.d_x);
+    check(cudaGetLastError(), "lstm_layer_backward");
+    unused_.push_back(std::move(saved));
+  }
+
+  void parameters_changed() override { ++state_of_parameters_; }
+
+ private:
+  /// A layer's weights in cuDNN's order, packed when the parameters had a certain state.
+  struct Weights {
+    RnnDescriptor rnn = {};
+    std::size_t bytes = 0;
+    std::shared_ptr<void> values = {};
+    std::uint64_t state = 0;
+    std::int64_t columns = 0;
+  };
+  /// What a forward pass leaves to its backward pass.
+  struct Saved {
+    explicit Saved(cudaStream_t stream) : room(stream) {}
+    Room room;
+    Tensor x, y, first_h, first_c;
+    void* reserve = nullptr;
+  };
+  struct Bytes {
+    std::size_t work = 0, reserve = 0;
+  };
+
+  static cudnnForwardMode_t mode(bool backward_follows) {
+    return backward_follows ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE;
+  }
+
+  Saved& saved_for(const Backend::LstmLayer& layer) {
+    const auto [place, is_new] = saved_.try_emplace(layer.gates.data, stream_);
+    if (is_new && !unused_.empty()) {
+      place->second = std::move(unused_.back());
+      unused_.pop_back();
+    }
+    return place->second;
+  }
+
+  const Weights& packed(const Backend::LstmLayer& layer, const Sizes& sizes) {
+    Weights& weights = weights_[layer.kernel.data];
+    if (weights.columns != sizes.columns) {
+      weights.columns = sizes.columns;
+      weights.state = 0;
+      check(cudnn_.set_rnn(weights.rnn, CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS,
+                           CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT,
+                           CUDNN_FMA_MATH, static_cast<std::int32_t>(sizes.columns),
+                           static_cast<std::int32_t>(sizes.units), static_cast<std::int32_t>(sizes.units), 1,
+                           no_dropout_, CUDNN_RNN_PADDED_IO_ENABLED),
+            "cudnnSetRNNDescriptor_v8");
+      check(cudnn_.weight_bytes(handle_, weights.rnn, &weights.bytes), "cudnnGetRNNWeightSpaceSize");
+      weights.values.reset();
+      weights.values = allocate_device(weights.bytes, stream_);  // zeros: the second bias stays so
+    }
+    if (weights.state != state_of_parameters_) {
+      pack_lstm(stream_, layer, matrices(weights, sizes, weights.values.get()));
+      weights.state = state_of_parameters_;
+    }
+    return weights;
+  }
+
+  PackedLstm matrices(const Weights& weights, const Sizes& sizes, void* values) {
+    PackedLstm packed{.columns = sizes.columns, .input = {}, .recurrent = {}, .bias = {}};
+    const auto find = [&](int layer, float*& matrix, float*& bias) {
+      void *m = nullptr, *b = nullptr;
+      check(cudnn_.weights(handle_, weights.rnn, 0, weights.bytes, values, layer, matrix_, &m, bias_, &b),
+            "cudnnGetRNNWeightParams");
+      matrix = static_cast<float*>(m);
+      bias = static_cast<float*>(b);
+    };
+    constexpr std::array gates = {0, 2, 1, 3};  // cuDNN's numbers of i, j, f and o
+    float* second_bias = nullptr;
+    for (std::size_t g = 0; g < 4; ++g) {
+      find(gates[g], packed.input[g], packed.bias[g]);
+      find(4 + gates[g], packed.recurrent[g], second_bias);
+    }
+    return packed;
+  }
+
+  /// Describes the layer's tensors; returns how much memory cuDNN needs.
+  Bytes describe(const Weights& weights, const Sizes& sizes, bool backward_follows) {
+    const auto steps = static_cast<int>(sizes.steps), batch = static_cast<int>(sizes.batch),
+               units = static_cast<int>(sizes.units);
+    lengths_.assign(static_cast<std::size_t>(batch), steps);
+    for (const auto& [data, columns] :
+         {std::pair(cudnnRNNDataDescriptor_t(x_), static_cast<int>(sizes.columns)),
+          std::pair(cudnnRNNDataDescriptor_t(y_), units)}) {
+      check(cudnn_.set_data(data, CUDNN_DATA_FLOAT, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, steps, batch,
+                            columns, lengths_.data(), nullptr),
+            "cudnnSetRNNDataDescriptor");
+    }
+    const std::array dimensions = {1, batch, units}, strides = {batch * units, units, 1};
+    check(cudnn_.set_tensor(states_, CUDNN_DATA_FLOAT, 3, dimensions.data(), strides.data()),
+          "cudnnSetTensorNdDescriptor");
+    Bytes bytes;
+    check(cudnn_.work_bytes(handle_, weights.rnn, mode(backward_follows), x_, &bytes.work, &bytes.reserve),
+          "cudnnGetRNNTempSpaceSizes");
+    return bytes;
+  }
+
+  void copy(const Tensor& from, const Tensor& to) {
+    const auto bytes = [](std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); };
+    copy_rows(to.data, bytes(to.stride), from.data, bytes(from.stride), bytes(from.cols),
+              static_cast<std::size_t>(from.rows), cudaMemcpyDeviceToDevice, stream_);
+  }
+  void zero(void* memory, std::size_t bytes) {
+    check(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
+  }
+
+  const CudnnLibrary& cudnn_ = CudnnLibrary::get();
+  cudaStream_t stream_;
+  Handle handle_;
+  DropoutDescriptor no_dropout_;
+  DataDescriptor x_, y_;
+  TensorDescriptor states_, matrix_, bias_;
+  std::vector<int> lengths_;
+  Room work_;
+  Saved unsaved_;                                 // of forward passes that no backward pass follows
+  std::unordered_map<const void*, Saved> saved_;  // by the layer's gates
+  std::vector<Saved> unused_;
+  std::unordered_map<const void*, Weights> weights_;  // by kernel
+  std::uint64_t state_of_parameters_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<LstmLayers> make_cudnn_lstm(cudaStream_t stream) {
+  return std::make_unique<CudnnLstm>(stream);
+}
+
+}  // namespace nmt::cuda

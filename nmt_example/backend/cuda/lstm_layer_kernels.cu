@@ -1,0 +1,103 @@
+#include "nmt_example/backend/cuda/device.cuh"
+#include "nmt_example/backend/cuda/lstm_layer_kernels.hpp"
+
+namespace nmt::cuda {
+
+void pack_lstm(cudaStream_t stream, const Backend::LstmLayer& layer, const PackedLstm& to) {
+  const View kernel = layer.kernel;
+  const float* const bias = layer.bias.as<float>();
+  const Index units = kernel.cols / 4, inputs = kernel.rows - units;
+  const auto forget_bias = static_cast<float>(layer.forget_bias);
+  for_each(stream, to.columns + units + 1, kernel.cols, [=] __device__(Index k, Index column) {
+    const Index gate = column / units, unit = column % units;
+    const bool forgets = gate == 2;
+    if (k < inputs) {
+      to.input[gate][unit * to.columns + k] = kernel(k, column);
+    } else if (k < to.columns) {
+      const bool keeps = k == inputs && (gate == 0 || forgets);
+      to.input[gate][unit * to.columns + k] = !keeps ? 0.0f : forgets ? gate_limit : -gate_limit;
+    } else if (k < to.columns + units) {
+      to.recurrent[gate][unit * units + k - to.columns] = kernel(inputs + k - to.columns, column);
+    } else {
+      to.bias[gate][unit] = bias[column] + (forgets ? forget_bias : 0.0f);
+    }
+  });
+}
+
+void add_packed_lstm(cudaStream_t stream, const PackedLstm& from, const Tensor& to_kernel,
+                     const Tensor& to_bias) {
+  const View kernel = to_kernel;
+  float* const bias = to_bias.as<float>();
+  const Index units = kernel.cols / 4, inputs = kernel.rows - units;
+  for_each(stream, kernel.rows + 1, kernel.cols, [=] __device__(Index k, Index column) {
+    const Index gate = column / units, unit = column % units;
+    if (k < inputs) {
+      kernel(k, column) += from.input[gate][unit * from.columns + k];
+    } else if (k < kernel.rows) {
+      kernel(k, column) += from.recurrent[gate][unit * units + k - inputs];
+    } else {
+      bias[column] += from.bias[gate][unit];
+    }
+  });
+}
+
+void gather_lstm_input(cudaStream_t stream, const ReadingOrder& order, const Tensor& x, const Tensor& to) {
+  const View from = x, read = to;
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) {
+    const Index place = r / order.batch, b = r % order.batch;
+    if (place >= order.length(b)) {
+      read(r, c) = c == from.cols ? 1.0f : 0.0f;
+    } else {
+      read(r, c) = c < from.cols ? from(order.turned(b, place) * order.batch + b, c) : 0.0f;
+    }
+  });
+}
+
+void scatter_lstm_output(cudaStream_t stream, const ReadingOrder& order, const Tensor& y, const Tensor& h,
+                         const Tensor& output) {
+  const View from = y, states = h, out = output;
+  for_each(stream, y.rows, y.cols, [=] __device__(Index r, Index c) {
+    const Index step = r / order.batch, b = r % order.batch, length = order.length(b);
+    const bool masked = step >= length;
+    float state = 0;
+    if (!masked) {
+      state = from(order.turned(b, step) * order.batch + b, c);
+    } else if (order.backwards || length == 0) {
+      state = states((order.backwards ? order.steps : 0) * order.batch + b, c);
+    } else {
+      state = from((length - 1) * order.batch + b, c);
+    }
+    states((order.backwards ? step : step + 1) * order.batch + b, c) = state;
+    if (out.data != nullptr) out(r, c) = masked ? 0.0f : state;
+  });
+}
+
+void gather_lstm_gradient(cudaStream_t stream, const ReadingOrder& order, const Tensor& d_output,
+                          const Tensor& d_h, const Tensor& to) {
+  const View from = d_output, last = d_h, read = to;
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) {
+    const Index place = r / order.batch, b = r % order.batch, length = order.length(b);
+    float gradient = place < length ? from(order.turned(b, place) * order.batch + b, c) : 0.0f;
+    if (place == length - 1) gradient += last(b, c);
+    read(r, c) = gradient;
+  });
+}
+
+void scatter_lstm_gradient(cudaStream_t stream, const ReadingOrder& order, const Tensor& d_read,
+                           const Tensor& d_x) {
+  const View from = d_read, to = d_x;
+  for_each(stream, d_x.rows, d_x.cols, [=] __device__(Index r, Index c) {
+    const Index step = r / order.batch, b = r % order.batch;
+    to(r, c) = step < order.length(b) ? from(order.turned(b, step) * order.batch + b, c) : 0.0f;
+  });
+}
+
+void take_first_gradient(cudaStream_t stream, const ReadingOrder& order, const Tensor& d_first,
+                         const Tensor& d_h) {
+  const View from = d_first, to = d_h;
+  for_each(stream, d_h.rows, d_h.cols, [=] __device__(Index b, Index c) {
+    if (order.length(b) > 0) to(b, c) = from(b, c);
+  });
+}
+
+}  // namespace nmt::cuda

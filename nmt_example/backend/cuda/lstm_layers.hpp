@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <memory>
+
+#include "nmt_example/backend/backend.hpp"
+
+namespace nmt::cuda {
+
+/// A way to compute whole LSTM layers on a stream; see `Backend::lstm_layer_forward`. Not thread-safe.
+class LstmLayers {
+ public:
+  LstmLayers() = default;
+  LstmLayers(const LstmLayers&) = delete;
+  LstmLayers& operator=(const LstmLayers&) = delete;
+  virtual ~LstmLayers() = default;
+
+  virtual bool forward(const Backend::LstmLayer& layer) = 0;
+  virtual void backward(const Backend::LstmLayer& layer, const Backend::LstmLayerBackward& gradients) = 0;
+  virtual void parameters_changed() = 0;
+};
+
+/// cuDNN's, in full fp32. Throws `unsupported`, saying what to do, where cuDNN is missing.
+std::unique_ptr<LstmLayers> make_cudnn_lstm(cudaStream_t stream);
+
+}  // namespace nmt::cuda

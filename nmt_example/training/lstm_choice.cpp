@@ -1,0 +1,144 @@
+#include "nmt_example/training/lstm_choice.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "ddl/error.hpp"
+#include "nmt_example/training/evaluation.hpp"
+
+namespace nmt {
+namespace {
+
+/// The first passes allocate memory and record graphs.
+constexpr int untimed_passes = 3, timed_passes = 5;
+/// The relative difference of gradients that is taken for rounding; between 16-bit methods it is about 0.01.
+constexpr double rounding = 0.05;
+
+/// Sentences from all over the text.
+Batch batch_of(const Options& options, const Dataset& train) {
+  const int most = options.micro_batch_size > 0 ? std::min(options.micro_batch_size, options.batch_size)
+                                                : options.batch_size;
+  const std::size_t count = std::min(static_cast<std::size_t>(most), train.size());
+  std::vector<std::size_t> samples;
+  for (std::size_t i = 0; i < count; ++i) samples.push_back(i * train.size() / count);
+  Batch batch;
+  fill_batch(train, samples, batch);
+  return batch;
+}
+
+struct Trial {
+  double seconds = 0;  // of a pass
+  std::vector<float> gradients;
+};
+
+Trial trial_of(const Options& options, Backend& backend, Model& model, const Batch& batch) {
+  const std::shared_ptr<void> memory = backend.allocate(2 * sizeof(double));
+  const Tensor sums(memory.get(), 1, 2, 2, ddl::DataType::f64);
+  const auto pass = [&] {
+    model.forward_backward(
+        view_of(batch), {options.dropout, options.random_seed, 0}, options.label_smoothing,
+        [](std::size_t) {}, sums);
+  };
+  const auto wait = [&] {
+    double values[2];
+    backend.download(sums, std::span(values));
+  };
+  using Clock = std::chrono::steady_clock;
+  for (int i = 0; i < untimed_passes; ++i) pass();
+  wait();
+  const Clock::time_point begin = Clock::now();
+  for (int i = 0; i < timed_passes; ++i) pass();
+  wait();
+  Trial trial{std::chrono::duration<double>(Clock::now() - begin).count() / timed_passes, {}};
+  const Tensor gradients = model.parameters().gradients();
+  trial.gradients.resize(static_cast<std::size_t>(gradients.size()));
+  backend.download(gradients, std::span(trial.gradients));
+  return trial;
+}
+
+/// |actual - expected| / |expected|; not a number if any element is none.
+double difference(const std::vector<float>& actual, const std::vector<float>& expected) {
+  double squares = 0, all = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    const double e = static_cast<double>(expected[i]), d = static_cast<double>(actual[i]) - e;
+    squares += d * d;
+    all += e * e;
+  }
+  return std::sqrt(squares / std::max(all, 1e-30));
+}
+
+LstmChoice fastest(const Options& options, Backend& backend, Model& model, const Dataset& train,
+                   std::span<const LstmMethod> methods) {
+  const Batch batch = batch_of(options, train);
+  const Trial loop = trial_of(options, backend, model, batch);
+  LstmChoice choice;
+  double least = loop.seconds;
+  std::string others;
+  for (const LstmMethod method : methods) {
+    backend.use_lstm(method);
+    Trial trial;
+    try {
+      trial = trial_of(options, backend, model, batch);
+    } catch (const ddl::Error& error) {
+      if (error.code() != ddl::ErrorCode::unsupported) throw;
+      others += fmt::format(", {}: {}", name_of(method), error.what());
+      continue;
+    }
+    const double differs = difference(trial.gradients, loop.gradients);
+    others += fmt::format(", {} {:.1f} ms", name_of(method), 1e3 * trial.seconds);
+    if (!(differs <= rounding)) {
+      others += fmt::format(" with other gradients (difference {:.3g})", differs);
+    } else if (trial.seconds < least) {
+      least = trial.seconds;
+      choice.method = method;
+    }
+  }
+  choice.reason = fmt::format("LSTM layers by {}; a batch takes: loop {:.1f} ms{}", name_of(choice.method),
+                              1e3 * loop.seconds, others);
+  return choice;
+}
+
+}  // namespace
+
+LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& backend, Model& model,
+                       const Dataset& train, const std::string& saved) {
+  if (options.device == DeviceKind::cpu || options.unit_type != UnitType::lstm) return {};
+  std::vector<LstmMethod> methods;
+  std::string missing;
+  for (const LstmMethod method : {LstmMethod::cudnn}) {
+    const std::string why_not = backend.use_lstm(method);
+    double ranks_without[1] = {why_not.empty() ? 0.0 : 1.0};
+    context.communicator().all_reduce(std::span(ranks_without));
+    if (ranks_without[0] == 0) {
+      methods.push_back(method);
+    } else {
+      missing += fmt::format(", without {}: {}", name_of(method),
+                             why_not.empty() ? "other ranks do not have it" : why_not);
+    }
+  }
+  backend.use_lstm(LstmMethod::loop);
+  LstmChoice choice;
+  const auto known = std::ranges::find(choices_of<LstmMethod>, saved, &Choice<LstmMethod>::name);
+  const bool goes_on = known != choices_of<LstmMethod>.end() &&
+                       (known->value == LstmMethod::loop || std::ranges::count(methods, known->value) > 0);
+  if (goes_on) {
+    choice = {known->value, fmt::format("LSTM layers by {}, as in the checkpoint", saved)};
+  } else if (methods.empty()) {
+    choice.reason = "LSTM layers by loop" + missing;
+  } else {
+    context.root_only("choose how to compute LSTM layers",
+                      [&] { choice = fastest(options, backend, model, train, methods); });
+    const std::string name = context.broadcast_string(name_of(choice.method));
+    choice.method = std::ranges::find(choices_of<LstmMethod>, name, &Choice<LstmMethod>::name)->value;
+    choice.reason += missing;
+  }
+  backend.use_lstm(choice.method);
+  return choice;
+}
+
+}  // namespace nmt
