@@ -17,7 +17,7 @@ Groups, in this order; all unless --only names some:
   smoke     takes seconds: whether the programs load, and a small all-reduce of 1 and of 2 ranks. Ends here without a device
   tests     the GPU tests; the one with several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is installed
   bench     the benchmarks, compared with device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
-  trainer   the article's model with ddl_nmt, also with NVIDIA_TF32_OVERRIDE=1, and with PyTorch, if python3 has it
+  trainer   the article's model with ddl_nmt, with each --rnn, with NVIDIA_TF32_OVERRIDE=1, and with PyTorch, if python3 has it
   sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is installed
 
 --bundle FILE     runs the bundle FILE of gpu_pack.sh, from a temporary directory
@@ -113,7 +113,7 @@ check_bundle_fits
 mkdir -p "$out/reports" "$(dirname "$archive")" || fail "cannot make $out and the folder of $archive"
 devices=$(smi --list-gpus | grep -c '^GPU')
 programs=()
-for program in device_{test,nccl_test,plans_test,reproducible_test,ucx_test,program,perf,gradients_perf} c_device_program nmt_cuda_backend_test ddl_nmt; do
+for program in device_{test,nccl_test,plans_test,reproducible_test,ucx_test,program,perf,gradients_perf} c_device_program nmt_{cuda_backend,lstm_layers}_test ddl_nmt; do
   [ ! -x "$bin/$program" ] || programs+=("$bin/$program")
 done
 . "$here/gpu_libraries.sh"
@@ -228,7 +228,10 @@ tests() {
   else
     step device_ucx_test 120 "${threads[@]}" "$bin/device_ucx_test" "${cases[@]}"
   fi
-  [ ! -x "$bin/nmt_cuda_backend_test" ] || step nmt_cuda_backend_test 120 "${threads[@]}" "$bin/nmt_cuda_backend_test" "${cases[@]}"
+  local test
+  for test in nmt_cuda_backend_test nmt_lstm_layers_test; do
+    [ ! -x "$bin/$test" ] || step $test 120 "${threads[@]}" "$bin/$test" "${cases[@]}"
+  done
 }
 
 bench() {
@@ -252,6 +255,9 @@ trainer() {
   local reference=(bash "$root/benchmarks/nmt_reference.sh" "${json[@]}" "${training[@]}" -- --device=cuda)
   if [ -x "$bin/ddl_nmt" ]; then
     step nmt_reference 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" "${reference[@]}"
+    for rnn in loop cudnn; do
+      step nmt_reference_$rnn 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" "${reference[@]}" --rnn=$rnn
+    done
     step nmt_reference_tf32 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" NVIDIA_TF32_OVERRIDE=1 "${reference[@]}"
   else
     left_out nmt_reference "$bin has no ddl_nmt"

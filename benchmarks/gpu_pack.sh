@@ -61,8 +61,10 @@ done
 [ -z "$wheel" ] || [ -r "$wheel" ] || fail "--ucx-wheel: cannot read $wheel"
 
 programs=(device_test device_nccl_test device_plans_test device_reproducible_test device_program device_perf device_gradients_perf)
-[ -n "$emulated" ] || programs+=(device_ucx_test c_device_program nmt_cuda_backend_test ddl_nmt)
+[ -n "$emulated" ] || programs+=(device_ucx_test c_device_program nmt_cuda_backend_test nmt_lstm_layers_test ddl_nmt)
 
+# Needs UCX's or cuDNN's headers.
+is_optional() { [[ $1 == @(device_ucx_test|nmt_lstm_layers_test) ]]; }
 has_target() {
   cmake --build "$build" --target help | grep -E "^(\.\.\. )?$1(:|\$)" >/dev/null
 }
@@ -73,7 +75,7 @@ build_programs() {
   ! command -v ninja >/dev/null || settings+=(-G Ninja)
   cmake -S "$root" -B "$build" "${settings[@]}" >&2
   for name in "${programs[@]}"; do
-    [ "$name" = device_ucx_test ] && ! has_target "$prefix$name" || targets+=("$prefix$name")
+    is_optional "$name" && ! has_target "$prefix$name" || targets+=("$prefix$name")
   done
   [ -z "$emulated" ] || targets+=(emulated_nccl)
   cmake --build "$build" -j "$jobs" --target "${targets[@]}" >&2
@@ -84,7 +86,7 @@ copy_programs() {
   for name in "${programs[@]}"; do
     if [ -x "$bin/$name" ]; then
       cp "$bin/$name" "$bundle/build/bin/"
-    elif [ "$name" != device_ucx_test ]; then
+    elif ! is_optional "$name"; then
       fail "$bin has no $name; build it first, with CUDA"
     fi
   done

@@ -83,7 +83,7 @@ peer "$@"
 "${launch[@]}" "$program" --preset=ddl_reference --num_units="$units" --num_layers="$layers" --batch_size=$((batch / ranks)) \
   --train_prefix="$work/train" --src=a --tgt=b --vocab_prefix="$work/vocab" ${attention:+--attention=scaled_luong} \
   --num_train_steps=$((steps + 5)) --steps_per_stats=5 --steps_per_eval=1000000 --log_jsonl="$work/log" "$@" >"$work/out" || true
-grep -aE 'ranks? on|peak memory|gradients' "$work/out" || true
+grep -aE 'ranks? on|LSTM layers|peak memory|gradients' "$work/out" || true
 [ -s "$work/log" ] || { cat "$work/out" >&2; fail "the training wrote no steps"; }
 step_ms=$(median_of step_ms)
 rate=$(median_of words_per_s)
