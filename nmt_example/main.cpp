@@ -160,7 +160,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
   nmt::Model model(
       *backend,
       nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {},
-      nullptr, nmt::activation_type(options, *backend));
+      nullptr, nmt::model_types(options, *backend));
   saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
   const auto begin = std::chrono::steady_clock::now();

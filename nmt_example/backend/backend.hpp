@@ -101,7 +101,8 @@ class Backend {
   [[nodiscard]] virtual std::string name() const = 0;
   /// The type of parameters and activations.
   [[nodiscard]] virtual ddl::DataType type() const = 0;
-  /// The type that layers keep and multiply in mixed precision; `type()` if there is no narrower one.
+  /// The type that layers keep and multiply in mixed precision, and that parameters' gradients may have then;
+  /// `type()` if there is no narrower one.
   [[nodiscard]] virtual ddl::DataType narrow_type() const { return type(); }
   /// Whether its memory is the host's, so that the host may access a tensor's data directly.
   [[nodiscard]] virtual bool host_accessible() const { return true; }
@@ -158,7 +159,7 @@ class Backend {
   virtual void parameters_changed() {}
   /// to[i] += row, [1, cols]
   virtual void add_row(const Tensor& row, const Tensor& to) = 0;
-  /// to[0][j] += sum over rows of x[i][j]
+  /// to[0][j] += sum over rows of x[i][j], rounded once.
   virtual void add_column_sums(const Tensor& x, const Tensor& to) = 0;
 
   // Embedding -----------------------------------------------------------------------------------
@@ -166,7 +167,7 @@ class Backend {
   void embedding_forward(const Tensor& table, const Indices& ids, const Tensor& out) {
     gather_rows(table, ids, out);
   }
-  /// table_gradient[ids[i]] += gradient[i], in the order of i.
+  /// table_gradient[ids[i]] += gradient[i], in the order of i; each row is rounded once.
   virtual void embedding_backward(const Tensor& gradient, const Indices& ids,
                                   const Tensor& table_gradient) = 0;
 

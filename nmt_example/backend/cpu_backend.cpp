@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "ddl/error.hpp"
@@ -107,8 +108,9 @@ class CpuBackend final : public Backend {
     for_rows(to.rows, from.cols, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
         const float* const source = rows().read(from, r, 0);
-        float* const target = row(to, r);
+        float* const target = rows().edit(to, r, 1);
         for (std::int64_t j = 0; j < columns.size; ++j) target[columns.data[j]] += source[j];
+        rows().put(to, r, 1);
       }
     });
   }
@@ -169,18 +171,29 @@ class CpuBackend final : public Backend {
   }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
     for_rows(x.cols, x.rows, [&](std::int64_t begin, std::int64_t end) {
-      const Tensor part = x.col_range(begin, end - begin);
-      float* const sums = to.as<float>() + begin;
+      const Tensor part = x.col_range(begin, end - begin), of_part = to.col_range(begin, end - begin);
+      float* const sums = rows().edit(of_part, 0, 1);
       if (x.type == ddl::DataType::f32) {
-        return cpu::add_column_sums(part.as<float>(), part.rows, part.cols, part.stride, sums);
+        cpu::add_column_sums(part.as<float>(), part.rows, part.cols, part.stride, sums);
+      } else {
+        for (std::int64_t r = 0; r < part.rows; ++r) cpu::add(sums, rows().read(part, r, 0), part.cols);
       }
-      for (std::int64_t r = 0; r < part.rows; ++r) cpu::add(sums, rows().read(part, r, 0), part.cols);
+      rows().put(of_part, 0, 1);
     });
   }
 
   // Embedding -----------------------------------------------------------------------------------
   void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) override {
-    for (std::int64_t i = 0; i < ids.size; ++i) add_row_to(gradient, i, table_gradient, ids.data[i]);
+    occurrences_.resize(static_cast<std::size_t>(ids.size));
+    std::iota(occurrences_.begin(), occurrences_.end(), std::int64_t{0});
+    std::ranges::stable_sort(occurrences_, {}, [&](std::int64_t i) { return ids.data[i]; });
+    for (std::size_t k = 0; k < occurrences_.size();) {
+      const std::int32_t id = ids.data[occurrences_[k]];
+      float* const sums = rows().edit(table_gradient, id, 0);
+      for (; k < occurrences_.size() && ids.data[occurrences_[k]] == id; ++k)
+        cpu::add(sums, rows().read(gradient, occurrences_[k], 1), gradient.cols);
+      rows().put(table_gradient, id, 0);
+    }
   }
 
   // Dropout -------------------------------------------------------------------------------------
@@ -348,9 +361,9 @@ class CpuBackend final : public Backend {
       }
     });
     if (additive) {
-      cpu::add_column_sums(d_v_.data(), shape.sentences, keys.cols, keys.cols, d_score.v.as<float>());
+      add_column_sums({d_v_.data(), shape.sentences, keys.cols, keys.cols, ddl::DataType::f32}, d_score.v);
     } else if (score.scale.data != nullptr) {
-      cpu::add_column_sums(d_v_.data(), shape.sentences, 1, 1, d_score.scale.as<float>());
+      add_column_sums({d_v_.data(), shape.sentences, 1, 1, ddl::DataType::f32}, d_score.scale);
     }
   }
 
@@ -364,11 +377,15 @@ class CpuBackend final : public Backend {
     const double length = std::sqrt(cpu::sum_of_squares(v.as<float>(), v.cols));
     double along = 0;
     for (std::int64_t j = 0; j < v.cols; ++j) along += d_out.as<float>()[j] * (v.as<float>()[j] / length);
-    *d_g.as<float>() += static_cast<float>(along);
+    float* const of_g = rows().edit(d_g, 0, 0);
+    float* const of_v = rows().edit(d_v, 0, 1);
+    *of_g += static_cast<float>(along);
     for (std::int64_t j = 0; j < v.cols; ++j) {
       const double across = d_out.as<float>()[j] - along * (v.as<float>()[j] / length);
-      d_v.as<float>()[j] += static_cast<float>(*g.as<float>() / length * across);
+      of_v[j] += static_cast<float>(*g.as<float>() / length * across);
     }
+    rows().put(d_g, 0, 0);
+    rows().put(d_v, 0, 1);
   }
 
   // Loss ----------------------------------------------------------------------------------------
@@ -425,7 +442,7 @@ class CpuBackend final : public Backend {
     block_sums_.resize(static_cast<std::size_t>(blocks));
     for_rows(blocks, block * 8, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t b = begin; b < end; ++b) {
-        block_sums_[static_cast<std::size_t>(b)] = cpu::update(
+        block_sums_[static_cast<std::size_t>(b)] = update_range(
             rule, tensors, factors, settings.zero_gradients, b * block, std::min(size, (b + 1) * block));
       }
     });
@@ -443,13 +460,43 @@ class CpuBackend final : public Backend {
     for_rows(threads_, x.size() / threads_ + 1, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t part = begin; part < end; ++part) {
         const std::int64_t first = x.size() * part / threads_, last = x.size() * (part + 1) / threads_;
-        parts[static_cast<std::size_t>(part)] = cpu::largest_magnitude(x.as<float>() + first, last - first);
+        with_element_type(x, [&]<typename T>(T) {
+          parts[static_cast<std::size_t>(part)] = cpu::largest_magnitude(x.as<T>() + first, last - first);
+        });
       }
     });
     *result.as<double>() = static_cast<double>(std::ranges::max(parts));
   }
 
  private:
+  /// Widens 16-bit gradients in parts that stay in the L1 cache.
+  static cpu::SquareSums update_range(UpdateRule rule, const UpdateTensors& tensors,
+                                      const UpdateFactors<float>& factors, bool zero_gradients,
+                                      std::int64_t begin, std::int64_t end) {
+    if (tensors.gradients.type == ddl::DataType::f32)
+      return cpu::update(rule, tensors, factors, zero_gradients, begin, end);
+    std::array<float, 1024> wide;
+    constexpr auto most = static_cast<std::int64_t>(wide.size());
+    cpu::SquareSums sums{};
+    for (std::int64_t at = begin; at < end; at += most) {
+      const std::int64_t count = std::min(most, end - at);
+      const auto part = [&](const Tensor& x) { return x.data == nullptr ? x : x.col_range(at, count); };
+      const Tensor gradients = part(tensors.gradients);
+      cpu::widen(gradients.as<std::uint16_t>(), wide.data(), count);
+      const cpu::SquareSums more =
+          cpu::update(rule,
+                      {.values = part(tensors.values),
+                       .gradients = {wide.data(), 1, count, count, ddl::DataType::f32},
+                       .m = part(tensors.m),
+                       .v = part(tensors.v)},
+                      factors, false, 0, count);
+      sums.values += more.values;
+      sums.measured += more.measured;
+      if (zero_gradients) std::fill_n(gradients.as<std::uint16_t>(), count, std::uint16_t{0});
+    }
+    return sums;
+  }
+
   static std::int64_t sentence(const AttentionShape& shape, std::int64_t r) {
     return shape.sentence_of_row.size == 0 ? r % shape.sentences : shape.sentence_of_row.data[r];
   }
@@ -567,6 +614,7 @@ class CpuBackend final : public Backend {
 
   int threads_;
   cpu::Products products_;
+  std::vector<std::int64_t> occurrences_;  // of words, each word's together
   std::vector<cpu::RowLoss> row_losses_;
   std::vector<float> d_v_;
   std::vector<cpu::SquareSums> block_sums_;

@@ -263,6 +263,17 @@ NMT_VECTORIZED float largest_magnitude(const float* x, std::int64_t n) {
   return largest;
 }
 
+NMT_VECTORIZED float largest_magnitude(const std::uint16_t* x, std::int64_t n) {
+  // Without their signs, the bits are in the order of the values.
+  std::uint16_t largest = 0;
+#pragma omp simd reduction(max : largest)
+  for (std::int64_t i = 0; i < n; ++i)
+    largest = std::max(largest, static_cast<std::uint16_t>(x[i] & 0x7fffU));
+  float value = 0;
+  widen(&largest, &value, 1);
+  return value;
+}
+
 NMT_VECTORIZED void softmax(float* x, std::int64_t n) {
   const float largest = row_max(x, n);
   float sum = 0.0f;

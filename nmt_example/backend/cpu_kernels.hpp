@@ -62,6 +62,7 @@ void softmax(float* x, std::int64_t n);
 
 /// 0 if n is 0.
 float largest_magnitude(const float* x, std::int64_t n);
+float largest_magnitude(const std::uint16_t* x, std::int64_t n);
 
 struct RowLoss {
   double negative_log_likelihood;

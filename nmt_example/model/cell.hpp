@@ -36,6 +36,7 @@ struct CellStepBackward {
   Tensor d_input;    ///< Becomes the gradient of `input`. With lengths, `input` has no other inputs.
   RnnState d_state;  ///< After the step; becomes that before it. `d_state.h` is a part of `d_input`.
   Tensor scratch;    ///< [rows, scratch_columns()]
+  Tensor sums;       ///< [1, sum_columns()] of the backend's type; zero before the backward pass.
   Indices lengths;
   std::int64_t step = 0;
 };
@@ -44,7 +45,7 @@ struct CellStepBackward {
 struct CellSequence {
   Tensor ahead;  ///< [steps * rows, first inputs]
   Tensor input;  ///< [steps * rows, other inputs + units]
-  Tensor gates, saved;
+  Tensor gates, saved, sums;
 };
 
 /// All steps of a layer whose input is known ahead. Rows of `states` and `c` are those before and after
@@ -81,6 +82,7 @@ class Cell {
   [[nodiscard]] virtual std::int64_t saved_columns() const = 0;
   [[nodiscard]] virtual std::int64_t scratch_columns() const { return 0; }
   [[nodiscard]] virtual std::int64_t product_columns() const { return 0; }
+  [[nodiscard]] virtual std::int64_t sum_columns() const { return 0; }
   /// Whether steps may have `sources`, if their first inputs are known beforehand.
   [[nodiscard]] virtual bool takes_sources() const { return false; }
 

@@ -51,7 +51,7 @@ void LayerNormLstmCell::backward(const StepContext& step, const CellStepBackward
                                                                    .lengths = s.lengths,
                                                                    .step = s.step,
                                                                    .forget_bias = forget_bias_});
-  step.backend.add_column_sums(s.scratch, step.gradient(shift_));
+  step.backend.add_column_sums(s.scratch, s.sums);
   // Masked rows keep the gradient of h, to which zeros are added.
   step.backend.multiply(s.gates, yes, last_rows(step.value(kernel_), s.d_input.cols), s.lengths.size != 0,
                         s.d_input);
@@ -63,6 +63,7 @@ void LayerNormLstmCell::add_gradients(const StepContext& step, const CellSequenc
     step.backend.gemm(yes, no, s.ahead, s.gates, true, first_rows(d_kernel, s.ahead.cols));
   }
   step.backend.gemm(yes, no, s.input, s.gates, true, last_rows(d_kernel, s.input.cols));
+  step.backend.add(s.sums, step.gradient(shift_));
   step.backend.add_column_sums(s.saved.col_range(0, 5 * units()), step.gradient(gain_));
   for (const std::size_t parameter : {shift_, gain_, kernel_}) step.added_gradient(parameter);
 }

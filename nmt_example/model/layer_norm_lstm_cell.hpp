@@ -14,6 +14,7 @@ class LayerNormLstmCell final : public Cell {
   [[nodiscard]] std::int64_t gate_columns() const override { return 4 * units(); }
   [[nodiscard]] std::int64_t saved_columns() const override { return 5 * units() + 5; }
   [[nodiscard]] std::int64_t scratch_columns() const override { return 5 * units(); }
+  [[nodiscard]] std::int64_t sum_columns() const override { return 5 * units(); }
   void project(const StepContext& step, const Tensor& x, const Tensor& gates) const override;
   void forward(const StepContext& step, const CellStep& s) const override;
   void backward(const StepContext& step, const CellStepBackward& s) const override;

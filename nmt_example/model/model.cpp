@@ -35,16 +35,17 @@ constexpr std::int64_t padded(std::int64_t rows) {
 }  // namespace
 
 Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
-             std::shared_ptr<void> gradients, std::optional<ddl::DataType> activations)
+             std::shared_ptr<void> gradients, const ModelTypes& types)
     : backend_(backend),
       shape_(shape),
       network_(layout_, shape),
-      parameters_(
-          backend, layout_,
-          gradients != nullptr || limits.sentences == 0
-              ? std::move(gradients)
-              : backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(backend.type()))),
-      activations_(activations.value_or(backend.type())),
+      parameters_(backend, layout_,
+                  gradients != nullptr || limits.sentences == 0
+                      ? std::move(gradients)
+                      : backend.allocate(static_cast<std::size_t>(layout_.size) *
+                                         ddl::size_of(types.gradients.value_or(backend.type()))),
+                  types.gradients),
+      activations_(types.activations.value_or(backend.type())),
       arena_(activations_, backend.type()) {
   also_allow(limits);
 }

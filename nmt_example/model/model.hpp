@@ -44,6 +44,16 @@ enum class GradientUse : std::uint8_t { replace, add };
 /// Called when a part of a step begins: "forward", "loss" (with the projection, both ways) or "backward".
 using PartFunction = std::function<void(std::string_view part)>;
 
+/// The types of a model's tensors, each the backend's unless said otherwise.
+struct ModelTypes {
+  /// Of what layers compute and of its gradients, which products then get from both factors. In 16 bits,
+  /// parameters, cells' inner states, sums within products and the loss stay in the backend's type.
+  std::optional<ddl::DataType> activations = {};
+  /// Of the parameters' gradients. In 16 bits, sums over a batch are in the backend's type; what is added to
+  /// a gradient is rounded with it, once or twice a batch, by the output layer for each block of logits.
+  std::optional<ddl::DataType> gradients = {};
+};
+
 /// The most working memory that translating or evaluating a batch takes beyond that of training. A batch is
 /// made smaller to stay within it; a sentence that alone needs more is refused.
 inline constexpr std::size_t largest_workspace = std::size_t{1} << 30;
@@ -54,13 +64,10 @@ inline constexpr std::size_t largest_word_products = std::size_t{1} << 27;
 /// limits when it is made; a training step allocates nothing. Not thread-safe.
 class Model {
  public:
-  /// `gradients`: memory for as many values as the model has parameters; null: the backend allocates it,
-  /// unless the limits are 0, which make a model that only translates and evaluates. `activations`: the type
-  /// of what layers compute and of its gradients, which products then get from both factors; without one, it
-  /// is the backend's. In 16 bits, parameters and their gradients, cells' inner states, sums within products
-  /// and the loss stay in the backend's type.
+  /// `gradients`: memory for as many gradients as the model has parameters; null: the backend allocates it,
+  /// unless the limits are 0, which make a model that only translates and evaluates.
   Model(Backend& backend, const ModelShape& shape, const BatchLimits& limits,
-        std::shared_ptr<void> gradients = nullptr, std::optional<ddl::DataType> activations = {});
+        std::shared_ptr<void> gradients = nullptr, const ModelTypes& types = {});
 
   [[nodiscard]] ParameterSet& parameters() noexcept { return parameters_; }
   [[nodiscard]] const ModelShape& shape() const noexcept { return shape_; }

@@ -44,7 +44,7 @@ bool ParameterLayout::contains(const std::string& name) const noexcept {
   return std::any_of(parameters.begin(), parameters.end(), [&](const auto& p) { return p.name == name; });
 }
 
-std::string describe(const ParameterLayout& layout) {
+std::string describe(const ParameterLayout& layout, ddl::DataType gradient_type) {
   std::size_t width = 9;
   for (const ParameterSpec& parameter : layout.parameters) width = std::max(width, parameter.name.size());
   std::string text =
@@ -55,8 +55,9 @@ std::string describe(const ParameterLayout& layout) {
                     fmt::format("{} x {}", parameter.rows, parameter.cols), with_separators(parameter.size()),
                     100.0 * static_cast<double>(parameter.size()) / static_cast<double>(layout.size));
   }
-  text += fmt::format("parameters: {}\ngradient bytes per step: {} (fp32)\n", with_separators(layout.size),
-                      with_separators(layout.size * 4));
+  text += fmt::format("parameters: {}\ngradient bytes per step: {} ({})\n", with_separators(layout.size),
+                      with_separators(layout.size * static_cast<std::int64_t>(ddl::size_of(gradient_type))),
+                      gradient_type == ddl::DataType::f32 ? "fp32" : ddl::to_string(gradient_type));
   return text;
 }
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "ddl/data_type.hpp"
+
 namespace nmt {
 
 struct ParameterSpec {
@@ -41,6 +43,6 @@ struct ParameterLayout {
 
 /// The table that is printed before training: name, shape, parameters, share; then the totals and the
 /// bytes of gradients that every step exchanges.
-std::string describe(const ParameterLayout& layout);
+std::string describe(const ParameterLayout& layout, ddl::DataType gradient_type = ddl::DataType::f32);
 
 }  // namespace nmt

@@ -28,17 +28,19 @@ std::array<double, 4> normal_draws(const std::array<std::uint32_t, 4>& words) {
 
 }  // namespace
 
-ParameterSet::ParameterSet(Backend& backend, ParameterLayout layout, std::shared_ptr<void> gradients)
+ParameterSet::ParameterSet(Backend& backend, ParameterLayout layout, std::shared_ptr<void> gradients,
+                           std::optional<ddl::DataType> gradient_type)
     : layout_(std::move(layout)),
       type_(backend.type()),
+      gradient_type_(gradient_type.value_or(type_)),
       values_(backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_))),
       gradients_(std::move(gradients)) {}
 
-Tensor ParameterSet::view(void* base, std::size_t index) const {
+Tensor ParameterSet::view(void* base, std::size_t index, ddl::DataType type) const {
   const ParameterSpec& parameter = layout_.parameters.at(index);
   if (base == nullptr) return {};
-  return {static_cast<std::byte*>(base) + static_cast<std::size_t>(parameter.offset) * ddl::size_of(type_),
-          parameter.rows, parameter.cols, parameter.cols, type_};
+  return {static_cast<std::byte*>(base) + static_cast<std::size_t>(parameter.offset) * ddl::size_of(type),
+          parameter.rows, parameter.cols, parameter.cols, type};
 }
 
 void ParameterSet::initialize(Backend& backend, InitOp operation, double weight, std::uint64_t seed) {

@@ -38,6 +38,7 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
   d_input_ = arena.take(sentences, input_columns);
   if (cell_->has_c()) d_c_ = arena.take_full(sentences, units());
   scratch_ = arena.take(sentences, cell_->scratch_columns());
+  sums_ = arena.take_full(1, cell_->sum_columns());
 }
 
 Tensor RnnLayer::output() const {
@@ -144,6 +145,7 @@ void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& be
 }
 
 void RnnLayer::start_backward(const StepContext& step, const RnnState& d_final) {
+  step.backend.zero(sums_);
   const RnnState last = d_initial_state();
   for (const auto& [from, to] : {std::pair(d_final.h, last.h), std::pair(d_final.c, last.c)}) {
     if (to.data == nullptr) continue;
@@ -161,6 +163,7 @@ void RnnLayer::retreat(const StepContext& step, std::int64_t t, const Tensor& d_
                          .d_input = d_input_,
                          .d_state = d_initial_state(),
                          .scratch = scratch_,
+                         .sums = sums_,
                          .lengths = lengths_,
                          .step = t});
 }
@@ -173,7 +176,7 @@ Tensor RnnLayer::d_input(const StepContext& step, std::size_t part, std::int64_t
 
 void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
   const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
-  cell_->add_gradients(step, {ahead_, input, gates_, saved_});
+  cell_->add_gradients(step, {ahead_, input, gates_, saved_, sums_});
   if (d_ahead.data == nullptr) return;
   cell_->project_back(step, gates_, d_ahead);
   drop_back(step, d_ahead);

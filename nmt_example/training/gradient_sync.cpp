@@ -45,10 +45,12 @@ Tensor tensor_of(const ddl::NamedTensor& values) {
 
 GradientSync::GradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model)
     : backend_(backend), in_rows_(options.sparse_embeddings), values_(values_of(model.parameters())) {
-  const ddl::GradientReducerOptions how = {.gradients = ddl::GradientKind::sum,
-                                           .wire = options.gradient_wire,
-                                           .sharded_update = options.sharded_update,
-                                           .leave_sums = true};
+  const ddl::GradientReducerOptions how = {
+      .gradients = ddl::GradientKind::sum,
+      .wire = options.gradient_wire,
+      .sharded_update = options.sharded_update,
+      .leave_sums = true,
+      .narrow_sums = model.parameters().gradient_type() != backend.type()};
   if (backend.stream() != nullptr) {
     try {
       link_ = open_device_link(context);

@@ -11,6 +11,8 @@ std::size_t size_of(const Tensor& tensor) { return static_cast<std::size_t>(tens
 
 std::span<float> floats_of(const Tensor& tensor) { return {tensor.as<float>(), size_of(tensor)}; }
 
+ddl::Elements elements_of(const Tensor& tensor) { return {tensor.data, size_of(tensor), tensor.type}; }
+
 }  // namespace
 
 std::vector<NamedView> values_of(const ParameterSet& parameters) {
@@ -51,14 +53,14 @@ Tensor HostMirror::on_host(std::size_t index) const {
 std::vector<ddl::Gradient> HostMirror::gradients() const {
   std::vector<ddl::Gradient> result;
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    result.push_back({tensors_[i].name, floats_of(on_host(i))});
+    result.push_back({tensors_[i].name, elements_of(on_host(i))});
   return result;
 }
 
 std::vector<ddl::Parameter> HostMirror::parameters() const {
   std::vector<ddl::Parameter> result;
   for (std::size_t i = 0; i < tensors_.size(); ++i)
-    result.push_back({tensors_[i].name, floats_of(on_host(i))});
+    result.push_back({tensors_[i].name, elements_of(on_host(i))});
   return result;
 }
 

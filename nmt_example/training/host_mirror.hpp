@@ -30,7 +30,7 @@ class HostMirror {
   /// The copies are zero until they are downloaded or filled.
   HostMirror(Backend& backend, std::vector<NamedView> tensors);
 
-  /// The tensors on the host, valid while this lives. Gradients and parameters are fp32.
+  /// The tensors on the host, valid while this lives.
   [[nodiscard]] std::vector<ddl::Gradient> gradients() const;
   [[nodiscard]] std::vector<ddl::Parameter> parameters() const;
   [[nodiscard]] std::vector<ddl::NamedTensor> tensors() const;

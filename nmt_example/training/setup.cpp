@@ -40,6 +40,14 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   return shape;
 }
 
+ModelTypes model_types(const Options& options, const Backend& backend) {
+  if (options.dtype == Dtype::f32) return {};
+  const bool narrow_gradients = backend.host_accessible() && options.micro_batch_size == 0 &&
+                                options.gradient_wire == ddl::DataType::f32;
+  return {.activations = backend.narrow_type(),
+          .gradients = narrow_gradients ? backend.narrow_type() : backend.type()};
+}
+
 int threads_per_rank(const ddl::Context& context, const Options& options) {
   if (options.threads > 0) return options.threads;
   cpu_set_t allowed;

@@ -4,7 +4,7 @@
 
 #include "ddl/context.hpp"
 #include "nmt_example/backend/backend.hpp"
-#include "nmt_example/model/shape.hpp"
+#include "nmt_example/model/model.hpp"
 #include "nmt_example/options/options.hpp"
 
 namespace nmt {
@@ -19,9 +19,9 @@ int threads_per_rank(const ddl::Context& context, const Options& options);
 /// devices there, so that more ranks than devices share them. Collective; errors are agreed.
 std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options);
 
-/// The type of activations that --dtype asks for.
-inline ddl::DataType activation_type(const Options& options, const Backend& backend) {
-  return options.dtype == Dtype::mixed ? backend.narrow_type() : backend.type();
-}
+/// The types that --dtype asks for. Gradients are narrow only in the host's memory, where the reducer and the
+/// optimiser take them so; and neither where micro-batches add to them, which loses what is small, nor where
+/// --gradient_wire narrows their sums with error feedback.
+ModelTypes model_types(const Options& options, const Backend& backend);
 
 }  // namespace nmt

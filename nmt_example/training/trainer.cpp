@@ -53,11 +53,12 @@ BatchLimits batch_limits(const Options& options, const Dataset& train) {
 }
 
 /// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
-std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend,
-                                       const ModelShape& shape) {
+std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend, const ModelShape& shape,
+                                       const ModelTypes& types) {
   if (!backend.host_accessible()) return nullptr;
   const auto values = static_cast<std::size_t>(parameter_layout(shape).size);
-  return ddl::allocate_bytes(context, values * ddl::size_of(backend.type())).release();
+  return ddl::allocate_bytes(context, values * ddl::size_of(types.gradients.value_or(backend.type())))
+      .release();
 }
 
 /// One training run; see `train`.
@@ -79,8 +80,9 @@ class Trainer {
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
             batch_limits(options, train_),
             shared_gradients(context, backend,
-                             model_shape(options, vocabularies_.source.size(), vocabularies_.target.size())),
-            activation_type(options, backend)),
+                             model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
+                             model_types(options, backend)),
+            model_types(options, backend)),
         optimizer_(backend, model_.parameters(), options),
         step_(context, options, train_, backend, model_, optimizer_),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
@@ -285,7 +287,7 @@ class Trainer {
   }
 
   void print_header() {
-    out_ << describe(model_.parameters().layout());
+    out_ << describe(model_.parameters().layout(), model_.parameters().gradient_type());
     fmt::print(out_, "{} rank{} on {} host{}, {} thread{} each, {}{}\n", context_.size(),
                context_.size() == 1 ? "" : "s", context_.hosts(), context_.hosts() == 1 ? "" : "s",
                threads_per_rank(context_, options_), threads_per_rank(context_, options_) == 1 ? "" : "s",

@@ -1,5 +1,5 @@
-// Models whose activations have 16 bits, against the same model in fp64: what rounding does to the loss and
-// to gradients, for every model, and whether its errors cancel over batches.
+// Models whose activations and gradients have 16 bits, against the same model in fp64: what rounding does to
+// the loss and to gradients, for every model, and whether its errors cancel over batches.
 
 #include <tuple>
 
@@ -31,7 +31,8 @@ std::vector<Values> scaled(std::vector<Values> values, double factor) {
 }
 
 TestModel mixed(const ModelShape& shape, const BatchLimits& limits, double weight) {
-  return {make_cpu_backend(1), shape, limits, weight, ddl::DataType::bf16};
+  constexpr ddl::DataType narrow = ddl::DataType::bf16;
+  return {make_cpu_backend(1), shape, limits, weight, {.activations = narrow, .gradients = narrow}};
 }
 
 class MixedPrecision : public testing::TestWithParam<ModelCase> {};

@@ -203,10 +203,8 @@ inline BatchLimits small_limits() { return {4, 3, 4}; }
 class TestModel {
  public:
   TestModel(std::unique_ptr<Backend> backend, const ModelShape& shape, const BatchLimits& limits,
-            double weight = 0.8, std::optional<ddl::DataType> activations = {})
-      : backend_(std::move(backend)),
-        memory_(*backend_),
-        model_(*backend_, shape, limits, nullptr, activations) {
+            double weight = 0.8, const ModelTypes& types = {})
+      : backend_(std::move(backend)), memory_(*backend_), model_(*backend_, shape, limits, nullptr, types) {
     Random random(31);
     for (std::size_t i = 0; i < model_.parameters().count(); ++i) {
       const Tensor value = model_.parameters().value(i);

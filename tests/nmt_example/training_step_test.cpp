@@ -32,7 +32,7 @@ struct RankRun {
         model(*backend, model_shape(options, vocabulary.size(), target.size()),
               {options.batch_size, static_cast<std::int64_t>(dataset.longest_source()),
                static_cast<std::int64_t>(dataset.longest_target()) + 1},
-              nullptr, activation_type(options, *backend)),
+              nullptr, model_types(options, *backend)),
         optimizer(*backend, model.parameters(), options),
         step(context, options, dataset, *backend, model, optimizer) {
     model.parameters().initialize(*backend, InitOp::uniform, 0.1, 1);
