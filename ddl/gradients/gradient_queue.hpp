@@ -105,6 +105,8 @@ class GradientQueue {
   [[nodiscard]] virtual const DeviceOutcome* outcome() const noexcept { return nullptr; }
   /// The bytes that this rank reduced in this step.
   [[nodiscard]] virtual std::uint64_t bytes() const noexcept = 0;
+  /// See `GradientReducer::packed_bytes`.
+  [[nodiscard]] virtual std::size_t packed_bytes() const noexcept = 0;
   /// Called when all ranks know whether the step counts: keeps or drops its rounding errors.
   virtual void settle(bool /*counts*/) {}
   virtual void next_step() noexcept = 0;

@@ -91,6 +91,7 @@ std::vector<NamedTensor> GradientReducer::residuals() { return state_->queue->re
 void GradientReducer::rebind(std::vector<Gradient> gradients) { state_->rebind(std::move(gradients)); }
 
 std::size_t GradientReducer::bytes() const noexcept { return state_->bytes; }
+std::size_t GradientReducer::packed_bytes() const noexcept { return state_->queue->packed_bytes(); }
 std::size_t GradientReducer::buckets() const noexcept { return state_->buckets.size(); }
 std::size_t GradientReducer::largest_bucket() const noexcept { return state_->largest_bucket(); }
 

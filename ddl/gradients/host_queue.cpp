@@ -275,6 +275,12 @@ std::uint64_t HostQueue::bytes() const noexcept {
   return sum;
 }
 
+std::size_t HostQueue::packed_bytes() const noexcept {
+  std::size_t sum = 0;
+  for (const Bucket& bucket : buckets_) sum += bucket.packed.size() + bucket.parameters.size();
+  return sum;
+}
+
 void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/) {
   std::vector<Elements> gathered;
   std::vector<Work> works;

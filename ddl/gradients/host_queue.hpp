@@ -75,6 +75,7 @@ class HostQueue final : public GradientQueue {
   void conclude(bool has_problem, std::size_t missing) override;
   StepOutcome fetch() override { return outcome_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept override;
+  [[nodiscard]] std::size_t packed_bytes() const noexcept override;
   void settle(bool counts) override {
     for (Bucket& bucket : buckets_) bucket.residual.settle(counts);
   }

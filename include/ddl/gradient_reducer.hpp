@@ -290,6 +290,9 @@ class GradientReducer {
 
   /// Bytes of all gradients of this rank.
   [[nodiscard]] std::size_t bytes() const noexcept;
+  /// Bytes of the reducer's memory for this rank's buckets that are not reduced in place; the first step may
+  /// change it.
+  [[nodiscard]] std::size_t packed_bytes() const noexcept;
   /// Number of buckets; the first step may change it.
   [[nodiscard]] std::size_t buckets() const noexcept;
   /// Bytes of the largest bucket, gradients with rows excluded.

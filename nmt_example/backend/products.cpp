@@ -100,10 +100,62 @@ struct Product {
 };
 
 struct Parameter {
-  std::shared_ptr<void> block = {};
-  memory values;
-  std::uint64_t version = 0;
+  memory values;  // in the memory of copies, from `begin` to `end`, if it is there
+  std::size_t begin = 0, end = 0;
+  bool is_there = false;
+  std::uint64_t version = 0;  // of the parameters, when it was last made
   std::unordered_map<Key, Product, Hash> products;
+};
+
+/// Memory in which copies of parameters take turns: a step that goes through the layers one by one needs few
+/// at a time. They follow each other in a ring, in the order in which they are made.
+class Copies {
+ public:
+  [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
+  /// The parameters have other values now.
+  void forget() noexcept {
+    drop_all();
+    ++version_;
+  }
+  /// Gives a copy that is not there its place, which may be that of others.
+  void place(Parameter& copy) {
+    constexpr std::size_t alignment = 64;
+    const std::size_t size = (copy.values.get_desc().get_size() + alignment - 1) / alignment * alignment;
+    // A copy that has lost its place to others of the same values takes turns with them within a step.
+    const bool has_lost = copy.version == version_;
+    if (has_lost || size > bytes_) grow(has_lost ? bytes_ + size : size);
+    if (at_ + size > bytes_) at_ = 0;
+    std::erase_if(there_, [&](Parameter* other) {
+      const bool overlaps = other->begin < at_ + size && at_ < other->end;
+      if (overlaps) other->is_there = false;
+      return overlaps;
+    });
+    copy.begin = at_;
+    copy.end = at_ += size;
+    copy.values.set_data_handle(static_cast<std::byte*>(memory_.get()) + copy.begin);
+    copy.is_there = true;
+    copy.version = version_;
+    there_.push_back(&copy);
+  }
+
+ private:
+  void grow(std::size_t bytes) {
+    for (Parameter* const other : there_) other->version = 0;
+    drop_all();
+    memory_.reset();
+    memory_ = zeroed_memory(bytes);
+    bytes_ = bytes;
+  }
+  void drop_all() noexcept {
+    for (Parameter* const other : there_) other->is_there = false;
+    there_.clear();
+    at_ = 0;
+  }
+
+  std::shared_ptr<void> memory_;
+  std::size_t bytes_ = 0, at_ = 0;
+  std::vector<Parameter*> there_;
+  std::uint64_t version_ = 1;
 };
 
 /// A dense fp32 copy; 16-bit values as they are, fp32 ones rounded to bf16.
@@ -131,7 +183,7 @@ struct Products::Impl {
   dnnl::stream stream{engine};
   std::unordered_map<Key, Product, Hash> plain;
   std::unordered_map<ParameterKey, Parameter, Hash> parameters;
-  std::uint64_t version = 1;
+  Copies copies;
   const bool emulated = !has_fast_bf16();
   std::vector<float> a_copy, b_copy, sums;
   std::vector<std::uint16_t> transposed;
@@ -189,15 +241,14 @@ struct Products::Impl {
       const memory::desc x = described(a, Transpose::no), z = described(c, Transpose::no);
       if (!packed_parameter.values) {
         const memory::desc any = packed(a.cols, c.cols, a.type);
-        const memory::desc best = product(engine, x, any, z, accumulate).weights_desc();
-        packed_parameter.block = zeroed_memory(best.get_size());
-        packed_parameter.values = memory(best, engine, packed_parameter.block.get());
+        packed_parameter.values =
+            memory(product(engine, x, any, z, accumulate).weights_desc(), engine, nullptr);
       }
       found = packed_parameter.products
                   .emplace(key, prepared(x, packed_parameter.values.get_desc(), z, accumulate))
                   .first;
     }
-    if (packed_parameter.version != version) pack(packed_parameter, parameter, tb);
+    if (!packed_parameter.is_there) pack(packed_parameter, parameter, tb);
     run(found->second, a, packed_parameter.values.get_data_handle(), c);
   }
 
@@ -222,16 +273,18 @@ struct Products::Impl {
   }
 
   void pack(Parameter& packed, const Tensor& parameter, Transpose t) {
+    copies.place(packed);
     memory from(described(parameter, t), engine, parameter.data);
     dnnl::reorder(from, packed.values).execute(stream, from, packed.values);
-    packed.version = version;
   }
 };
 
 Products::Products() : impl_(std::make_unique<Impl>()) {}
 Products::~Products() = default;
 
-void Products::forget() noexcept { ++impl_->version; }
+void Products::forget() noexcept { impl_->copies.forget(); }
+
+std::size_t Products::copies_bytes() const noexcept { return impl_->copies.bytes(); }
 
 namespace {
 

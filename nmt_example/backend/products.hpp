@@ -9,9 +9,9 @@ namespace nmt::cpu {
 
 /// Products by oneDNN's matmul, which are prepared once for each combination of sizes: those of 16-bit
 /// matrices, and those with parameters. A parameter is brought into the type of the other factor and the
-/// layout that oneDNN likes best once after it has changed, and serves all products until it changes again.
-/// Sums are fp32. On a processor for which oneDNN has no products of bf16, these are computed in fp32 from
-/// the same rounded values. Not thread-safe.
+/// layout that oneDNN likes best, once after it has changed or whenever its copy has given way to others that
+/// are used later in a step. Sums are fp32. On a processor for which oneDNN has no products of bf16, these
+/// are computed in fp32 from the same rounded values. Not thread-safe.
 class Products {
  public:
   Products();
@@ -28,6 +28,8 @@ class Products {
                        const Tensor& c);
   /// The parameters have other values now.
   void forget() noexcept;
+  /// Memory of parameters' copies: of as many as take turns within a step.
+  [[nodiscard]] std::size_t copies_bytes() const noexcept;
 
  private:
   struct Impl;

@@ -145,7 +145,7 @@ void RnnLayer::advance(const StepContext& step, std::int64_t t, const Tensor& be
 }
 
 void RnnLayer::start_backward(const StepContext& step, const RnnState& d_final) {
-  step.backend.zero(sums_);
+  if (!sums_.empty()) step.backend.zero(sums_);
   const RnnState last = d_initial_state();
   for (const auto& [from, to] : {std::pair(d_final.h, last.h), std::pair(d_final.c, last.c)}) {
     if (to.data == nullptr) continue;

@@ -130,7 +130,7 @@ class RnnLayer {
   Tensor gates_, saved_, products_;
   Tensor c_;  // [(steps + 1) * sentences, units], or empty
   Tensor output_;
-  Tensor d_input_, d_c_, scratch_;
+  Tensor d_input_, d_c_, scratch_, sums_;
   Indices lengths_;
   bool from_zero_ = false;
   bool at_once_ = false;  // the cell computed the whole layer

@@ -56,6 +56,7 @@ class GradientSync {
   void gather();
 
   [[nodiscard]] std::size_t buckets() const noexcept { return reducer_->buckets(); }
+  [[nodiscard]] std::size_t packed_bytes() const noexcept { return reducer_->packed_bytes(); }
   [[nodiscard]] std::string state() const { return reducer_->state(); }
   void restore(std::string_view state) { reducer_->restore(state); }
   /// The rounding residuals of 16-bit wires, which the next step adds: to be saved, or to be filled before

@@ -3,12 +3,15 @@
 #include <fmt/format.h>
 #include <fmt/ostream.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <iostream>
+#include <utility>
 
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/checkpoint.hpp"
@@ -38,14 +41,21 @@ double seconds_since(Clock::time_point begin) {
   return std::chrono::duration<double>(Clock::now() - begin).count();
 }
 
-/// Largest resident size of any rank so far, in bytes.
-double peak_memory(ddl::Context& context) {
+/// Largest resident size of this rank so far, in bytes.
+double peak_memory() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  double peak[1] = {static_cast<double>(usage.ru_maxrss) * 1024};
-  context.communicator().all_reduce(std::span(peak), ddl::ReduceOp::max);
-  return peak[0];
+  return static_cast<double>(usage.ru_maxrss) * 1024;
 }
+
+/// Resident size of this rank now, in bytes; 0 if the system does not say.
+double resident_memory() {
+  std::size_t all = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> all >> resident;
+  return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
+}
+
+double megabytes(std::size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
 BatchLimits batch_limits(const Options& options, const Dataset& train) {
   return {options.batch_size, static_cast<std::int64_t>(train.longest_source()),
@@ -76,6 +86,7 @@ class Trainer {
         dev_(std::move(dev)),
         given_(std::move(given)),
         backend_(backend),
+        memory_before_(resident_memory()),
         model_(
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
             batch_limits(options, train_),
@@ -106,6 +117,7 @@ class Trainer {
         options_.steps_per_external_eval > 0 ? options_.steps_per_external_eval : 5 * eval_steps;
     bool saved_now = saved != nullptr;
     bool out_of_time = false;
+    bool is_first = true;
     auto request = ddl::CheckpointRequest::none;
     while (static_cast<std::int64_t>(state_.step) < options_.num_train_steps && !out_of_time &&
            request != ddl::CheckpointRequest::save_and_end) {
@@ -118,6 +130,7 @@ class Trainer {
       const auto results =
           step_.collect(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = results.back().stop;
+      if (progress && std::exchange(is_first, false)) note_memory(*progress);
       if (!results.back().diverged.empty()) {
         roll_back(results.back().diverged, progress);
         saved_now = true;
@@ -295,9 +308,7 @@ class Trainer {
                options_.dtype == Dtype::mixed
                    ? fmt::format(" in mixed precision ({})", ddl::to_string(backend_.narrow_type()))
                    : "");
-    const auto megabytes = [](std::size_t bytes) { return static_cast<double>(bytes) / 1e6; };
-    const std::size_t parameters =
-        static_cast<std::size_t>(model_.parameters().layout().size) * ddl::size_of(backend_.type());
+    const auto parameters = static_cast<std::size_t>(model_.parameters().layout().size);
     std::size_t moments = 0;
     for (const Optimizer::State& state : optimizer_.state())
       moments += static_cast<std::size_t>(state.value.size()) * ddl::size_of(state.value.type);
@@ -305,7 +316,8 @@ class Trainer {
         out_,
         "memory a rank: {:.0f} MB of parameters, {:.0f} of gradients, {:.0f} of the optimiser, {:.0f} of "
         "activations\n",
-        megabytes(parameters), megabytes(parameters), megabytes(moments),
+        megabytes(parameters * ddl::size_of(backend_.type())),
+        megabytes(parameters * ddl::size_of(model_.parameters().gradient_type())), megabytes(moments),
         megabytes(model_.workspace_bytes()));
     if (!how_lstm_.empty()) fmt::print(out_, "{}\n", how_lstm_);
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
@@ -314,6 +326,13 @@ class Trainer {
     out_ << step_.phases().description();
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();
+  }
+
+  /// What the first step has shown.
+  void note_memory(Progress& progress) {
+    progress.note(
+        fmt::format("more memory a rank: {:.0f} MB of copies of parameters for products, {:.0f} of buckets",
+                    megabytes(backend_.copies_bytes()), megabytes(step_.gradients().packed_bytes())));
   }
 
   void write_progress(std::optional<Progress>& progress, const StepReport& report) {
@@ -361,8 +380,11 @@ class Trainer {
     if (!translates()) return report_test_loss(progress);
     if (dev_ && scorer_.scored_step() != state_.step && scorer_.score_dev(state_, progress)) save(progress);
     scorer_.score_test(progress);
-    const double peak = peak_memory(context_);
-    if (progress) progress->note(fmt::format("peak memory {:.0f} MB a rank", peak / 1e6));
+    double memory[2] = {peak_memory(), memory_before_};
+    context_.communicator().all_reduce(std::span(memory), ddl::ReduceOp::max);
+    if (!progress) return;
+    progress->note(fmt::format("peak memory {:.0f} MB a rank, {:.0f} of them before the model",
+                               memory[0] / 1e6, memory[1] / 1e6));
   }
 
   ddl::Context& context_;
@@ -374,6 +396,7 @@ class Trainer {
   std::optional<Dataset> dev_;
   GivenEmbeddings given_;
   Backend& backend_;
+  double memory_before_;  // resident, before the model
   Model model_;
   Optimizer optimizer_;
   TrainingStep step_;

@@ -56,6 +56,7 @@ class CudaGradientQueue final : public GradientQueue {
       return std::span(bucket.residual, bucket.residual == nullptr ? 0 : bucket.layout.count());
     });
   }
+  [[nodiscard]] std::size_t packed_bytes() const noexcept override { return packed_.count + gathered_.count; }
 
  private:
   struct Bucket {
