@@ -9,6 +9,7 @@
 #include "nmt_example/metrics/bleu.hpp"
 #include "nmt_example/metrics/chrf.hpp"
 #include "nmt_example/metrics/rouge.hpp"
+#include "nmt_example/metrics/ter.hpp"
 
 namespace nmt {
 namespace {
@@ -30,6 +31,8 @@ constexpr Metric table[] = {
      }},
     {"chrf", "sacreBLEU's chrF, of joined text",
      [](Lines t, Lines r) { return named<corpus_chrf>("chrF", t, r); }},
+    {"ter", "sacreBLEU's translation edit rate, of joined text; smaller is better",
+     [](Lines t, Lines r) { return named<corpus_ter>("TER", t, r); }, true},
     {"tokenized_bleu", "tensorflow/nmt's bleu, of the words between blanks as they are, not smoothed",
      [](Lines t, Lines r) { return named<tokenized_bleu>("tokenized BLEU", t, r); }},
     {"rouge", "tensorflow/nmt's, the mean ROUGE-L of the lines",

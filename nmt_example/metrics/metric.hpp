@@ -8,7 +8,8 @@
 namespace nmt {
 
 struct MetricScore {
-  double value = 0;  ///< 0 to 100; greater is better.
+  double value =
+      0;  ///< 0 to 100; greater is better, unless the metric says otherwise. Rates may be above 100.
   std::string text;  ///< For people, with the name: "BLEU = 33.12 66.1/41.9/28.0/19.3 (BP = ...)".
 };
 
@@ -19,6 +20,11 @@ struct Metric {
   /// Scores lines of joined text; translation i belongs to reference i. There are as many of each, at
   /// least 1.
   MetricScore (*score)(std::span<const std::string> translations, std::span<const std::string> references);
+  bool counts_errors = false;  ///< Smaller is better.
+
+  [[nodiscard]] bool is_better(double value, double than) const {
+    return counts_errors ? value < than : value > than;
+  }
 };
 
 std::span<const Metric> all_metrics();

@@ -38,7 +38,7 @@ bool Scorer::record(const TextScores& dev, const std::string& prefix, RunState& 
     const double score = dev.scores[m].value;
     const std::string keeper = prefix + std::string(metrics_[m]->name);
     const auto best = state.best.find(keeper);
-    if (best != state.best.end() && score <= best->second.score) continue;
+    if (best != state.best.end() && !metrics_[m]->is_better(score, best->second.score)) continue;
     state.best[keeper] = {score, state.step};
     better = true;
   }

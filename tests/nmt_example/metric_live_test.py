@@ -50,7 +50,8 @@ def main():
             found = [float(x) for x in subprocess.check_output([sys.argv[1], *paths], text=True).split()]
             score = sacrebleu.corpus_bleu(hypotheses, [references], force=True)
             chrf = sacrebleu.corpus_chrf(hypotheses, [references])
-            expected = [score.score, *score.precisions, score.bp, score.sys_len, score.ref_len, chrf.score]
+            ter = sacrebleu.corpus_ter(hypotheses, [references])
+            expected = [score.score, *score.precisions, score.bp, score.sys_len, score.ref_len, chrf.score, ter.score]
             difference = max(abs(a - b) for a, b in zip(found, expected, strict=True))
             worst = max(worst, difference)
             nonzero += score.score > 0

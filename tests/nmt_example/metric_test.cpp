@@ -14,6 +14,7 @@
 #include "nmt_example/metrics/bleu.hpp"
 #include "nmt_example/metrics/chrf.hpp"
 #include "nmt_example/metrics/rouge.hpp"
+#include "nmt_example/metrics/ter.hpp"
 #include "nmt_example/metrics/tokenizer_13a.hpp"
 #include "support/thrown_error.hpp"
 
@@ -38,7 +39,8 @@ TEST(Metrics, EqualSacrebleuOnTheGoldenFiles) {
     fields >> name >> score;
     for (double& precision : precisions) fields >> precision;
     double chrf = 0;
-    fields >> brevity_penalty >> hypothesis_length >> reference_length >> chrf;
+    double ter = 0;
+    fields >> brevity_penalty >> hypothesis_length >> reference_length >> chrf >> ter;
     ASSERT_TRUE(fields) << line;
     SCOPED_TRACE(name);
     const auto text = nmt::read_parallel_text(folder + name, "hyp", "ref");
@@ -49,6 +51,7 @@ TEST(Metrics, EqualSacrebleuOnTheGoldenFiles) {
     EXPECT_EQ(bleu.hypothesis_length, hypothesis_length);
     EXPECT_EQ(bleu.reference_length, reference_length);
     EXPECT_NEAR(nmt::corpus_chrf(text.source, text.target), chrf, 1e-6);
+    EXPECT_NEAR(nmt::corpus_ter(text.source, text.target), ter, 1e-6);
     ++files;
   }
   EXPECT_GE(files, 8);
@@ -87,12 +90,28 @@ TEST(Metrics, UnequalOrNoSegmentsAreRefused) {
 }
 
 // A translator that repeats the reference would not be the best.
-TEST(Metrics, AreHundredForTheReferenceItself) {
+TEST(Metrics, AreBestForTheReferenceItself) {
   const Strings lines{"a b c d e f", "g h i j", "k l m n o"};
   for (const nmt::Metric& metric : nmt::all_metrics()) {
-    EXPECT_NEAR(metric.score(lines, lines).value, 100, 1e-9) << metric.name;
-    EXPECT_EQ(metric.score(Strings(3), lines).value, 0) << metric.name;
+    const double best = metric.score(lines, lines).value, worst = metric.score(Strings(3), lines).value;
+    EXPECT_NEAR(best, metric.counts_errors ? 0 : 100, 1e-9) << metric.name;
+    EXPECT_NEAR(worst, metric.counts_errors ? 100 : 0, 1e-9) << metric.name;
+    EXPECT_TRUE(metric.is_better(best, worst)) << metric.name;
+    EXPECT_FALSE(metric.is_better(worst, best)) << metric.name;
+    EXPECT_FALSE(metric.is_better(best, best)) << metric.name;
   }
+}
+
+// Words in another order would cost as much as wrong ones, and a capital letter as much as another word.
+TEST(Metrics, TerCountsShiftsAndNoCase) {
+  EXPECT_NEAR(nmt::corpus_ter(Strings{"on the mat the cat sat"}, Strings{"the cat sat on the mat"}),
+              100.0 / 6, 1e-9);
+  EXPECT_NEAR(nmt::corpus_ter(Strings{"\xC3\x9C"
+                                      "BER \xC3\x89T\xC3\xA9"},
+                              Strings{"\xC3\xBC"
+                                      "ber \xC3\xA9t\xC3\x89"}),
+              0, 1e-9);
+  EXPECT_NEAR(nmt::corpus_ter(Strings{"a b c d"}, Strings{"a x"}), 150, 1e-9);
 }
 
 TEST(Metrics, AreFoundByName) {

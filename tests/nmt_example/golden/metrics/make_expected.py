@@ -2,7 +2,7 @@
 """Writes expected.tsv: the results of the sacrebleu package for every NAME.hyp and NAME.ref in this directory.
 
 Run it after adding a pair of files. Columns: name, BLEU, four precisions, brevity penalty, lengths of
-hypotheses and references, chrF.
+hypotheses and references, chrF, TER.
 """
 import pathlib
 
@@ -23,5 +23,6 @@ with open(here / "expected.tsv", "w") as out:
         numbers = [score.score, *score.precisions, score.bp]
         fields = [hypotheses.stem, *(f"{x:.8f}" for x in numbers), str(score.sys_len), str(score.ref_len)]
         chrf = sacrebleu.corpus_chrf(lines(hypotheses), [lines(hypotheses.with_suffix(".ref"))])
-        fields.append(f"{chrf.score:.8f}")
+        ter = sacrebleu.corpus_ter(lines(hypotheses), [lines(hypotheses.with_suffix(".ref"))])
+        fields += [f"{chrf.score:.8f}", f"{ter.score:.8f}"]
         out.write("\t".join(fields) + "\n")
