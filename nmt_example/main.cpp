@@ -12,6 +12,7 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 #include "ddl/log.hpp"
+#include "nmt_example/backend/profile.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/inference/translator.hpp"
 #include "nmt_example/metrics/metric.hpp"
@@ -156,16 +157,28 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
   });
   const std::vector<std::string> lines = split_lines(context.broadcast_string(text));
 
-  const auto backend = nmt::make_backend(context, options);
+  std::unique_ptr<nmt::Backend> backend = nmt::make_backend(context, options);
+  nmt::Profile* profile = nullptr;
+  if (options.profile) {
+    auto profiled = std::make_unique<nmt::Profile>(std::move(backend), 0);
+    profile = profiled.get();
+    backend = std::move(profiled);
+  }
   nmt::Model model(
       *backend,
       nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {},
       nullptr, nmt::model_types(options, *backend));
   saved.restore(*backend, model.parameters(), nullptr);
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
+  if (profile != nullptr) profile->begin_step();
   const auto begin = std::chrono::steady_clock::now();
   const auto translations = translator.translate(context, lines, options.num_translations_per_input);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  std::string report;
+  if (profile != nullptr) {
+    profile->end_step(seconds);
+    report = profile->report();
+  }
 
   context.root_only("write the translations", [&] {
     std::string output;
@@ -175,6 +188,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
       fmt::print("translated {} lines in {:.2f} s, {:.1f} lines/s\n", lines.size(), seconds,
                  static_cast<double>(lines.size()) / seconds);
     }
+    fmt::print(options.inference_output_file.empty() ? stderr : stdout, "{}", report);
     print_scores(options, saved.vocabularies().target, translations, std::move(input.references));
   });
 }

@@ -64,7 +64,7 @@ void Profile::end_step(double seconds) {
     steps_ += 1;
     seconds_ += seconds;
   }
-  warm_up_ = std::max(0, warm_up_ - 1);
+  uncounted_ = std::max(0, uncounted_ - 1);
   counts_ = false;
 }
 

@@ -2,7 +2,9 @@
 
 #include <chrono>
 #include <map>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "nmt_example/backend/wrapped_backend.hpp"
 
@@ -12,11 +14,12 @@ namespace nmt {
 /// backends). Not thread-safe.
 class Profile final : public WrappedBackend {
  public:
-  using WrappedBackend::WrappedBackend;
-
-  /// Operations count only within steps, and not in the first five, which also bring memory and code into
+  /// Operations count only within steps, and not in the first few, which also bring memory and code into
   /// place.
-  void begin_step() noexcept { counts_ = warm_up_ == 0; }
+  explicit Profile(std::unique_ptr<Backend> inner, int uncounted_steps = 5)
+      : WrappedBackend(std::move(inner)), uncounted_(uncounted_steps) {}
+
+  void begin_step() noexcept { counts_ = uncounted_ == 0; }
   /// The step took so long.
   void end_step(double seconds);
 
@@ -43,7 +46,7 @@ class Profile final : public WrappedBackend {
   Clock::time_point begin_;
   std::map<std::string, Total> totals_;
   double steps_ = 0, seconds_ = 0;
-  int warm_up_ = 5;
+  int uncounted_;
   bool counts_ = false;
 };
 

@@ -299,8 +299,8 @@ std::vector<Flag> make_table() {
        "out_dir/avg_checkpoints and the best in out_dir/avg_best_METRIC"},
       this_run({"log_jsonl", saving, &O::log_jsonl, "File for one JSON object per step"}),
       this_run(rare({"profile", saving, &O::profile,
-                     "Print at the end how long each operation of a step took, and what this machine could "
-                     "reach; on CPUs"})),
+                     "Print at the end how long each operation of a step took, with --infer of all "
+                     "translations, and what this machine could reach; on CPUs"})),
       rare({"sharded_checkpoints", saving, &O::sharded_checkpoints,
             "Every rank writes its share of a checkpoint; out_dir must be on a file system that all hosts "
             "share"}),

@@ -105,7 +105,7 @@ struct Options {
   bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
   bool background_checkpoints = true;  ///< Training goes on while a copy is written.
   std::string log_jsonl;
-  bool profile = false;  ///< Print the time of every operation at the end of training.
+  bool profile = false;  ///< Print the time of every operation at the end.
   std::string preset;
   std::string hparams_path;
   bool override_loaded_hparams = false;  ///< See `with_explicit_options`.

@@ -45,5 +45,16 @@ TEST(Profile, CountsOperationsOfStepsAfterTheFirstFive) {
   EXPECT_NE(line_of(report, "a step: 500.0 ms"), "") << report;
 }
 
+// Translating is one step, which would not be counted.
+TEST(Profile, MayCountTheFirstStep) {
+  Profile profile(make_cpu_backend(1), 0);
+  Memory memory(profile, Layout::contiguous);
+  const Tensor x = memory.tensor(8, 32);
+  profile.begin_step();
+  profile.zero(x);
+  profile.end_step(0.5);
+  EXPECT_NE(line_of(profile.report(), "zero"), "");
+}
+
 }  // namespace
 }  // namespace nmt::test
