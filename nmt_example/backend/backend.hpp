@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 #include <string>
@@ -149,8 +150,8 @@ class Backend {
   /// c = op(a) op(b) + (accumulate ? c : 0)
   virtual void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
                     const Tensor& c) = 0;
-  /// c = a op(parameter) + (accumulate ? c : 0). `parameter` is one of a model's parameters, or some rows of
-  /// one: a backend may keep a copy that multiplies faster, until `parameters_changed`.
+  /// c = a op(parameter) + (accumulate ? c : 0). `parameter` is one of a model's parameters, or some rows or
+  /// columns of one: a backend may keep a copy that multiplies faster, until `parameters_changed`.
   virtual void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
                         const Tensor& c) {
     gemm(Transpose::no, tb, a, parameter, accumulate, c);
@@ -287,10 +288,21 @@ class Backend {
                                      const Tensor& gradient, const double* scale, const Tensor& sums) = 0;
   /// Rows become log-probabilities.
   virtual void log_softmax(const Tensor& logits) = 0;
-  /// What a search needs of `log_softmax`, without writing the rest. Row r of `best` (f64, [N, 2 k + 1], k at
+  struct LogitsBlock {
+    std::int64_t rows, columns;
+  };
+  /// How many rows and columns of logits to compute at a time for `best_log_softmax`, at most.
+  [[nodiscard]] virtual LogitsBlock best_block() const {
+    constexpr std::int64_t all = std::numeric_limits<std::int64_t>::max();
+    return {all, all};
+  }
+  /// What a search needs of `log_softmax`, without writing the rest. Row r of `best` (f64, [N, 2 k + 3], k at
   /// most V): the k most probable columns, the most probable first and the lower of equal ones; their
-  /// log-probabilities; that of column `also`. Logits keep their values.
-  virtual void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) = 0;
+  /// log-probabilities; that of column `also`; two numbers of the backend's own. Logits keep their values.
+  /// They may be given in several calls, from the first column to the last: `logits` [N, at most
+  /// best_block().columns] are those from column `first` on, and `best` is complete with the last of the V.
+  virtual void best_log_softmax(const Tensor& logits, std::int64_t first, std::int64_t vocabulary,
+                                std::int32_t also, const Tensor& best) = 0;
 
   // Optimisers ----------------------------------------------------------------------------------
   /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.

@@ -420,11 +420,17 @@ class CpuBackend final : public Backend {
       for (std::int64_t r = begin; r < end; ++r) cpu::log_softmax_row(row(logits, r), logits.cols);
     });
   }
-  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
-    assert(best.type == ddl::DataType::f64 && best.cols / 2 <= logits.cols);
+  /// 1 MiB, which stays in the caches.
+  [[nodiscard]] LogitsBlock best_block() const override { return {256, 1024}; }
+  void best_log_softmax(const Tensor& logits, std::int64_t first, std::int64_t vocabulary, std::int32_t also,
+                        const Tensor& best) override {
+    const std::int64_t count = (best.cols - 3) / 2;
+    assert(best.type == ddl::DataType::f64 && count <= vocabulary);
     for_rows(logits.rows, logits.cols * 20, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
-        cpu::best_log_softmax_row(row(logits, r), logits.cols, also, best.cols / 2, row<double>(best, r));
+        double* const found = row<double>(best, r);
+        cpu::best_logits_row(row(logits, r), logits.cols, first, also, count, found);
+        if (first + logits.cols == vocabulary) cpu::best_log_probabilities(count, found);
       }
     });
   }

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 
 #include "nmt_example/backend/cpu_math.hpp"
 #include "nmt_example/backend/philox.hpp"
@@ -341,36 +342,59 @@ NMT_VECTORIZED void log_softmax_row(float* logits, std::int64_t vocabulary) {
   for (std::int64_t i = 0; i < vocabulary; ++i) logits[i] = (logits[i] - largest) - log_sum;
 }
 
-NMT_VECTORIZED void best_log_softmax_row(const float* logits, std::int64_t vocabulary, std::int64_t also,
-                                         std::int64_t count, double* best) {
-  const float largest = row_max(logits, vocabulary);
-  float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-  for (std::int64_t i = 0; i < vocabulary; ++i) sum += exp_approx(logits[i] - largest);
-  const float log_sum = std::log(sum);
-  double* const log_probs = best + count;
-  std::int64_t found = 0;
-  float worst = 0.0f;  // of `count` columns
-  // Few blocks have a column that is better than the worst found so far. Log-probabilities are compared, not
-  // logits: rounding makes some of them equal.
-  constexpr std::int64_t block = 32;
-  for (std::int64_t begin = 0; begin < vocabulary && count > 0; begin += block) {
-    const std::int64_t end = std::min(begin + block, vocabulary);
-    if (found == count && !((row_max(logits + begin, end - begin) - largest) - log_sum > worst)) continue;
-    for (std::int64_t v = begin; v < end; ++v) {
-      const float log_prob = (logits[v] - largest) - log_sum;
-      if (found == count && !(log_prob > worst)) continue;
-      std::int64_t place = found < count ? found++ : count - 1;
-      for (; place > 0 && static_cast<double>(log_prob) > log_probs[place - 1]; --place) {
-        best[place] = best[place - 1];
-        log_probs[place] = log_probs[place - 1];
+NMT_VECTORIZED void best_logits_row(const float* logits, std::int64_t columns, std::int64_t first,
+                                    std::int64_t also, std::int64_t count, double* best) {
+  double* const values = best + count;
+  double& largest = best[2 * count + 1];
+  double& sum = best[2 * count + 2];
+  if (first == 0) {
+    largest = -std::numeric_limits<float>::infinity();
+    sum = 0;
+  }
+  std::int64_t found = std::min(first, count);
+  constexpr std::int64_t group = 32, groups = 8;
+  for (std::int64_t begin = 0; begin < columns; begin += groups * group) {
+    const float* const x = logits + begin;
+    const std::int64_t width = std::min(groups * group, columns - begin);
+    float of_group[groups];
+    float of_block = -std::numeric_limits<float>::infinity();
+    for (std::int64_t i = 0; i * group < width; ++i) {
+      of_group[i] = row_max(x + i * group, std::min(group, width - i * group));
+      of_block = std::max(of_block, of_group[i]);
+    }
+    if (of_block > static_cast<float>(largest)) {
+      sum *= exp_approx(static_cast<float>(largest) - of_block);
+      largest = of_block;
+    }
+    const auto shift = static_cast<float>(largest);
+    float block_sum = 0.0f;
+#pragma omp simd reduction(+ : block_sum)
+    for (std::int64_t i = 0; i < width; ++i) block_sum += exp_approx(x[i] - shift);
+    sum += block_sum;
+    // Few groups have a column that is better than the worst found so far.
+    for (std::int64_t g = 0; g * group < width && count > 0; ++g) {
+      if (found == count && !(of_group[g] > values[count - 1])) continue;
+      const std::int64_t end = std::min((g + 1) * group, width);
+      for (std::int64_t i = g * group; i < end; ++i) {
+        if (found == count && !(x[i] > values[count - 1])) continue;
+        std::int64_t place = found < count ? found++ : count - 1;
+        for (; place > 0 && x[i] > values[place - 1]; --place) {
+          best[place] = best[place - 1];
+          values[place] = values[place - 1];
+        }
+        best[place] = static_cast<double>(first + begin + i);
+        values[place] = x[i];
       }
-      best[place] = static_cast<double>(v);
-      log_probs[place] = static_cast<double>(log_prob);
-      worst = static_cast<float>(log_probs[found - 1]);
     }
   }
-  best[2 * count] = (logits[also] - largest) - log_sum;
+  if (also >= first && also < first + columns) values[count] = logits[also - first];
+}
+
+void best_log_probabilities(std::int64_t count, double* best) {
+  const auto largest = static_cast<float>(best[2 * count + 1]);
+  const auto log_sum = static_cast<float>(std::log(best[2 * count + 2]));
+  for (std::int64_t i = count; i <= 2 * count; ++i)
+    best[i] = (static_cast<float>(best[i]) - largest) - log_sum;
 }
 
 NMT_VECTORIZED double sum_of_squares(const float* x, std::int64_t n) {

@@ -73,9 +73,12 @@ struct RowLoss {
 RowLoss cross_entropy_row(float* logits, std::int64_t vocabulary, std::int64_t target, float label_smoothing,
                           float scale, bool narrow_gradient);
 void log_softmax_row(float* logits, std::int64_t vocabulary);
-/// One row of Backend::best_log_softmax, with k = `count`.
-void best_log_softmax_row(const float* logits, std::int64_t vocabulary, std::int64_t also, std::int64_t count,
-                          double* best);
+/// One row of Backend::best_log_softmax, with k = `count`, but for log-probabilities: until all columns are
+/// known, their logits. Behind these: the largest logit, and the sum of exp(logit - largest).
+void best_logits_row(const float* logits, std::int64_t columns, std::int64_t first, std::int64_t also,
+                     std::int64_t count, double* best);
+/// Makes log-probabilities of them.
+void best_log_probabilities(std::int64_t count, double* best);
 
 double sum_of_squares(const float* x, std::int64_t n);
 

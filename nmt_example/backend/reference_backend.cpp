@@ -428,8 +428,8 @@ class ReferenceBackend final : public Backend {
       for (Index v = 0; v < logits.cols; ++v) at(logits, r, v) = at(logits, r, v) - largest - normaliser;
     }
   }
-  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
-    const Index count = (best.cols - 1) / 2;
+  void best_log_softmax(const Tensor& logits, Index, Index, std::int32_t also, const Tensor& best) override {
+    const Index count = (best.cols - 3) / 2;
     std::vector<Index> columns(static_cast<std::size_t>(logits.cols));
     for (Index r = 0; r < logits.rows; ++r) {
       const double largest = row_max(logits, r);

@@ -169,9 +169,11 @@ class WrappedBackend : public Backend {
     call({.operation = "log_softmax", .bytes = bytes_of(logits, logits)},
          [&] { inner_->log_softmax(logits); });
   }
-  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
+  [[nodiscard]] LogitsBlock best_block() const override { return inner_->best_block(); }
+  void best_log_softmax(const Tensor& logits, std::int64_t first, std::int64_t vocabulary, std::int32_t also,
+                        const Tensor& best) override {
     call({.operation = "best_log_softmax", .bytes = bytes_of(logits, best)},
-         [&] { inner_->best_log_softmax(logits, also, best); });
+         [&] { inner_->best_log_softmax(logits, first, vocabulary, also, best); });
   }
   void update(UpdateRule rule, const UpdateTensors& t, const UpdateSettings& settings) override {
     call({.operation = "update", .bytes = bytes_of(t.values, t.values, t.gradients, t.m, t.m, t.v, t.v)},

@@ -229,7 +229,7 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   row_indices_ = arena_.take_indices(5 * rows);
   const std::int64_t vocabulary = network_.projection.vocabulary();
   log_probs_ = arena_.take_full(rows, vocabulary);
-  best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 1, ddl::DataType::f64);
+  best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 3, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, rows);
 }
@@ -307,8 +307,9 @@ std::span<const float> SearchModel::log_probabilities() {
 std::span<const double> SearchModel::best_words(std::int32_t also) {
   network_.projection.best_words(context(), network_.decoder.output(), also,
                                  log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
-  best_words_.resize(static_cast<std::size_t>(rows_ * best_.cols));
-  backend_.download(used(best_), best_words_);
+  const Tensor words = used(best_).col_range(0, best_.cols - 2);
+  best_words_.resize(static_cast<std::size_t>(words.size()));
+  backend_.download(words, best_words_);
   return best_words_;
 }
 

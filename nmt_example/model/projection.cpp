@@ -32,11 +32,19 @@ OutputProjection::Weights OutputProjection::all_words(const StepContext& step) c
           bias_ ? step.gradient(*bias_) : Tensor()};
 }
 
+OutputProjection::Weights OutputProjection::some_words(const StepContext& step, std::int64_t first,
+                                                       std::int64_t count) const {
+  Weights weights = all_words(step);
+  weights.kernel = tied_ ? weights.kernel.row_range(first, count) : weights.kernel.col_range(first, count);
+  if (bias_) weights.bias = weights.bias.col_range(first, count);
+  return weights;
+}
+
 void OutputProjection::multiply(Backend& backend, const Weights& weights, const Tensor& a, bool transposed,
                                 const Tensor& c) const {
   const Transpose t = transposed != tied_ ? Transpose::yes : Transpose::no;
-  weights.all ? backend.multiply(a, t, weights.kernel, false, c)
-              : backend.gemm(Transpose::no, t, a, weights.kernel, false, c);
+  weights.are_parameters ? backend.multiply(a, t, weights.kernel, false, c)
+                         : backend.gemm(Transpose::no, t, a, weights.kernel, false, c);
 }
 
 void OutputProjection::compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
@@ -153,8 +161,17 @@ void OutputProjection::log_probabilities(const StepContext& step, const Tensor& 
 
 void OutputProjection::best_words(const StepContext& step, const Tensor& output, std::int32_t also,
                                   const Tensor& logits, const Tensor& best) {
-  compute_logits(step.backend, all_words(step), output, logits);
-  step.backend.best_log_softmax(logits, also, best);
+  const auto [rows, columns] = step.backend.best_block();
+  for (std::int64_t first = 0, count = 0; first < vocabulary_; first += count) {
+    count = std::min(columns, vocabulary_ - first);
+    const Weights weights = some_words(step, first, count);
+    for (std::int64_t begin = 0, n = 0; begin < output.rows; begin += n) {
+      n = std::min(rows, output.rows - begin);
+      const Tensor block{logits.data, n, count, count, logits.type};
+      compute_logits(step.backend, weights, output.row_range(begin, n), block);
+      step.backend.best_log_softmax(block, first, vocabulary_, also, best.row_range(begin, n));
+    }
+  }
 }
 
 }  // namespace nmt

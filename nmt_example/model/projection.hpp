@@ -34,7 +34,8 @@ class OutputProjection {
             const double* scale, const Tensor& sums);
   /// Log-probabilities of the next word, for each row of `output`.
   void log_probabilities(const StepContext& step, const Tensor& output, const Tensor& log_probs);
-  /// The most probable next words; see Backend::best_log_softmax. `logits`: working memory.
+  /// The most probable next words; see Backend::best_log_softmax. `logits`: working memory for a
+  /// best_block() of them.
   void best_words(const StepContext& step, const Tensor& output, std::int32_t also, const Tensor& logits,
                   const Tensor& best);
 
@@ -43,11 +44,13 @@ class OutputProjection {
  private:
   /// The layer, of all words or of some. Empty biases are missing.
   struct Weights {
-    bool all;
+    bool are_parameters;
     Tensor kernel, bias, d_kernel, d_bias;
   };
 
   [[nodiscard]] Weights all_words(const StepContext& step) const;
+  /// For logits alone.
+  [[nodiscard]] Weights some_words(const StepContext& step, std::int64_t first, std::int64_t count) const;
   Weights sampled_words(const StepContext& step, std::span<const std::int32_t> words);
   void add_sampled_gradients(const StepContext& step, const Weights& weights);
   /// c = a op(kernel), with the kernel as it is or transposed.

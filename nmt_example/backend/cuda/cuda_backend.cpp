@@ -274,7 +274,8 @@ class CudaBackend final : public Backend {
     cuda::log_softmax(stream_.get(), logits);
     check_launch("log_softmax");
   }
-  void best_log_softmax(const Tensor& logits, std::int32_t also, const Tensor& best) override {
+  void best_log_softmax(const Tensor& logits, std::int64_t, std::int64_t, std::int32_t also,
+                        const Tensor& best) override {
     assert(best.type == ddl::DataType::f64 && best.cols / 2 <= logits.cols);
     cuda::best_log_softmax(stream_.get(), logits, also, best);
     check_launch("best_log_softmax");

@@ -124,7 +124,7 @@ void log_softmax(cudaStream_t stream, const Tensor& logits) {
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best) {
   if (logits.rows == 0) return;
   launch_kernel(stream, best_log_softmax_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
-                also, best.cols / 2, best.as<double>(), best.stride);
+                also, (best.cols - 3) / 2, best.as<double>(), best.stride);
 }
 
 }  // namespace nmt::cuda
