@@ -92,7 +92,7 @@ struct CellRows {
 };
 
 /// The computations that a model is made of, in the memory of one device. Every layer is written once against
-/// this interface. `cpu` computes in fp32 on oneDNN; `cuda` in fp32 on cuBLAS and kernels of its own;
+/// this interface. `cpu` computes in fp32 on oneDNN; `cuda` on cuBLAS and kernels of its own;
 /// `reference` in fp64 with plain loops, as the oracle of tests. Tensors of one call have the backend's type
 /// unless said otherwise; only assertions check shapes. Calls may be asynchronous; `download` waits. Not
 /// thread-safe.
@@ -320,13 +320,21 @@ class Backend {
 std::unique_ptr<Backend> make_cpu_backend(int threads);
 std::unique_ptr<Backend> make_reference_backend();
 
-/// An fp32 backend on one CUDA device. All work is queued on one stream, in order; only `download` and large
-/// uploads wait for it. Sums do not depend on the order of threads: the same calls give the same bits. For
-/// one thread, which must have no other CUDA device selected while it uses the backend. Errors: `unsupported`
-/// in a build without CUDA, on a machine without a usable driver or device, and for a `device` that is not
-/// below `cuda_devices()`, each saying what was found and what to do; calls throw `internal` with what CUDA
-/// reports; `allocate` throws `unsupported` if the device's memory is full.
-std::unique_ptr<Backend> make_cuda_backend(int device);
+/// The arithmetic of the CUDA backend's products.
+struct CudaPrecision {
+  bool tf32 = false;  ///< Products of fp32 round their factors to tf32.
+  MixedType mixed_type =
+      MixedType::automatic;  ///< `narrow_type`; automatic: bf16 if the device has its products.
+};
+
+/// An fp32 backend on one CUDA device, whose sums are fp32 for 16-bit tensors too. All work is queued on one
+/// stream, in order; only `download` and large uploads wait for it. Sums do not depend on the order of
+/// threads: the same calls give the same bits. For one thread, which must have no other CUDA device selected
+/// while it uses the backend. Errors: `unsupported` in a build without CUDA, on a machine without a usable
+/// driver or device, and for a `device` that is not below `cuda_devices()` or has no such products, each
+/// saying what was found and what to do; calls throw `internal` with what CUDA reports; `allocate` throws
+/// `unsupported` if the device's memory is full.
+std::unique_ptr<Backend> make_cuda_backend(int device, const CudaPrecision& precision = {});
 /// The number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
 int cuda_devices();
 

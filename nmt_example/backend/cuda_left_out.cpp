@@ -16,7 +16,7 @@ namespace {
 
 int cuda_devices() { left_out(); }
 
-std::unique_ptr<Backend> make_cuda_backend(int) { left_out(); }
+std::unique_ptr<Backend> make_cuda_backend(int, const CudaPrecision&) { left_out(); }
 
 std::unique_ptr<DeviceLink> open_device_link(ddl::Context&) {
   throw ddl::Error(ddl::ErrorCode::unsupported, "this program was built without CUDA").as_agreed();

@@ -34,9 +34,10 @@ enum class OnDivergence : std::uint8_t { stop, rollback };
 enum class LossPer : std::uint8_t { sentence, word };
 enum class SubwordOption : std::uint8_t { none, bpe, spm };
 enum class DeviceKind : std::uint8_t { cpu, cuda };
-enum class Dtype : std::uint8_t { f32, mixed };
+enum class Dtype : std::uint8_t { f32, tf32, mixed };
+enum class MixedType : std::uint8_t { automatic, bf16, f16 };
 enum class LstmMethod : std::uint8_t { automatic, loop, cudnn };
-enum class LossScaling : std::uint8_t { off, constant, backoff, log_max };
+enum class LossScaling : std::uint8_t { automatic, off, constant, backoff, log_max };
 enum class InferMode : std::uint8_t { greedy, sample, beam_search };
 
 /// A value that a flag may have, and its name there.
@@ -121,14 +122,18 @@ template <>
 inline constexpr std::array choices_of<ddl::DataType> = std::to_array<Choice<ddl::DataType>>(
     {{"f32", ddl::DataType::f32}, {"bf16", ddl::DataType::bf16}, {"f16", ddl::DataType::f16}});
 template <>
-inline constexpr std::array choices_of<Dtype> = std::to_array<Choice<Dtype>>({{"f32", Dtype::f32},
-                                                                              {"mixed", Dtype::mixed}});
+inline constexpr std::array choices_of<Dtype> =
+    std::to_array<Choice<Dtype>>({{"f32", Dtype::f32}, {"tf32", Dtype::tf32}, {"mixed", Dtype::mixed}});
+template <>
+inline constexpr std::array choices_of<MixedType> = std::to_array<Choice<MixedType>>(
+    {{"auto", MixedType::automatic}, {"bf16", MixedType::bf16}, {"f16", MixedType::f16}});
 template <>
 inline constexpr std::array choices_of<LstmMethod> = std::to_array<Choice<LstmMethod>>(
     {{"auto", LstmMethod::automatic}, {"loop", LstmMethod::loop}, {"cudnn", LstmMethod::cudnn}});
 template <>
 inline constexpr std::array choices_of<LossScaling> =
-    std::to_array<Choice<LossScaling>>({{"off", LossScaling::off},
+    std::to_array<Choice<LossScaling>>({{"auto", LossScaling::automatic},
+                                        {"off", LossScaling::off},
                                         {"static", LossScaling::constant},
                                         {"backoff", LossScaling::backoff},
                                         {"log_max", LossScaling::log_max}});

@@ -241,11 +241,20 @@ std::vector<Flag> make_table() {
             "What the summed loss is divided by; matters to SGD's step and to max_gradient_norm"}),
 
       {"dtype", training, choice<&O::dtype>(),
-       "f32, or mixed: layers keep and multiply 16-bit numbers, half the memory and up to twice as fast; "
-       "parameters, their gradients, sums and the loss stay in 32"},
+       "f32; tf32: the same, but GPUs round the factors of products to 10 bits of mantissa; or mixed: layers "
+       "keep and "
+       "multiply 16-bit numbers, half the memory and up to twice as fast; parameters, their gradients, sums "
+       "and the "
+       "loss stay in 32"},
+      rare({"mixed_type", training, choice<&O::mixed_type>(),
+            "The 16-bit numbers of mixed precision; auto: bf16, or f16 on GPUs without products of bf16 "
+            "(compute "
+            "capability below 8.0)"}),
       rare({"loss_scaling", training, choice<&O::loss_scaling>(),
             "Mixed precision: how the loss is multiplied, so that small gradients do not vanish; steps with "
-            "gradients that are not finite are left out. bf16 has f32's range and needs none. backoff halves "
+            "gradients that are not finite are left out. auto: backoff for f16, and off for bf16, which has "
+            "f32's range. "
+            "backoff halves "
             "the scale then, and doubles it after loss_scale_window steps without; log_max follows the "
             "largest gradients"}),
       rare({"loss_scale", training, &O::loss_scale,

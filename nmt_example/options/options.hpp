@@ -111,7 +111,8 @@ struct Options {
   bool override_loaded_hparams = false;  ///< See `with_explicit_options`.
   bool describe = false;
   Dtype dtype = Dtype::f32;  ///< mixed: layers compute and keep 16 bits, parameters have 32.
-  LossScaling loss_scaling = LossScaling::off;  ///< See LossScale.
+  MixedType mixed_type = MixedType::automatic;
+  LossScaling loss_scaling = LossScaling::automatic;  ///< See LossScale.
   double loss_scale = 16384;                    ///< The scale of static, and the largest of the other rules.
   std::int64_t loss_scale_window = 2000;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.

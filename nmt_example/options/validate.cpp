@@ -28,9 +28,14 @@ void check_range(const Flag& flag, const Options& options) {
 }
 
 void check_model(const Options& options) {
-  require(options.dtype == Dtype::f32 || options.device == DeviceKind::cpu,
-          "--dtype=mixed: is not available with --device=cuda; leave one of them out");
-  require(options.loss_scaling == LossScaling::off || options.dtype == Dtype::mixed,
+  const bool on_cpu = options.device == DeviceKind::cpu;
+  require(options.dtype != Dtype::tf32 || !on_cpu,
+          "--dtype=tf32: CPUs have no such products; use --device=cuda or --dtype=f32");
+  require(options.mixed_type != MixedType::f16 || !on_cpu,
+          "--mixed_type=f16: CPUs compute with bf16; use --device=cuda or --mixed_type=bf16");
+  const bool scales =
+      options.loss_scaling != LossScaling::off && options.loss_scaling != LossScaling::automatic;
+  require(!scales || options.dtype == Dtype::mixed,
           fmt::format("--loss_scaling={}: needs --dtype=mixed; gradients of f32 do not vanish",
                       name_of(options.loss_scaling)));
   require(options.rnn != LstmMethod::cudnn || options.device == DeviceKind::cuda,

@@ -15,6 +15,11 @@ struct Rule {
   std::string_view why;
 };
 
+/// Whether loss_scaling=auto may be backoff.
+bool may_be_f16(const Options& o) {
+  return o.dtype == Dtype::mixed && o.device == DeviceKind::cuda && o.mixed_type != MixedType::bf16;
+}
+
 const std::vector<Rule>& rules() {
   static const std::vector<Rule> table = {
       {{"adam_beta1", "adam_beta2", "adam_epsilon"},
@@ -50,11 +55,18 @@ const std::vector<Rule>& rules() {
       {{"phase1_max_len", "phase1_batch_size"},
        [](const Options& o) { return o.phase1_steps == 0; },
        "phase1_steps is 0"},
+      {{"mixed_type"}, [](const Options& o) { return o.dtype != Dtype::mixed; }, "dtype is not mixed"},
       {{"loss_scale"},
-       [](const Options& o) { return o.loss_scaling == LossScaling::off; },
+       [](const Options& o) {
+         return o.loss_scaling == LossScaling::off ||
+                (o.loss_scaling == LossScaling::automatic && !may_be_f16(o));
+       },
        "loss_scaling is off"},
       {{"loss_scale_window"},
-       [](const Options& o) { return o.loss_scaling != LossScaling::backoff; },
+       [](const Options& o) {
+         return o.loss_scaling != LossScaling::backoff &&
+                !(o.loss_scaling == LossScaling::automatic && may_be_f16(o));
+       },
        "loss_scaling is not backoff"},
       {{"init_weight"},
        [](const Options& o) { return o.init_op != InitOp::uniform; },

@@ -8,9 +8,11 @@
 
 namespace nmt {
 
-LossScale make_loss_scale(const Options& options) {
+LossScale make_loss_scale(const Options& options, ddl::DataType activations) {
   LossScale scale;
   scale.rule = options.loss_scaling;
+  if (scale.rule == LossScaling::automatic)
+    scale.rule = activations == ddl::DataType::f16 ? LossScaling::backoff : LossScaling::off;
   scale.largest = options.loss_scale;
   scale.window = options.loss_scale_window;
   if (scale.rule == LossScaling::constant || scale.rule == LossScaling::backoff) scale.value = scale.largest;

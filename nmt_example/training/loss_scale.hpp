@@ -3,13 +3,14 @@
 #include <string>
 #include <string_view>
 
+#include "ddl/data_type.hpp"
 #include "nmt_example/backend/step_rules.hpp"
 #include "nmt_example/options/options.hpp"
 
 namespace nmt {
 
 /// As the options say, before the first step.
-LossScale make_loss_scale(const Options& options);
+LossScale make_loss_scale(const Options& options, ddl::DataType activations);
 
 /// For a checkpoint: JSON; empty if nothing changes from step to step.
 [[nodiscard]] std::string state_of(const LossScale& scale);

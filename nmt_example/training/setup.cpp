@@ -41,7 +41,7 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
 }
 
 ModelTypes model_types(const Options& options, const Backend& backend) {
-  if (options.dtype == Dtype::f32) return {};
+  if (options.dtype != Dtype::mixed) return {};
   const bool narrow_gradients = backend.host_accessible() && options.micro_batch_size == 0 &&
                                 options.gradient_wire == ddl::DataType::f32;
   return {.activations = backend.narrow_type(),
@@ -58,9 +58,11 @@ int threads_per_rank(const ddl::Context& context, const Options& options) {
 
 std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options) {
   std::unique_ptr<Backend> backend;
+  const CudaPrecision precision{options.dtype == Dtype::tf32, options.mixed_type};
   context.on_all_ranks(fmt::format("open --device={}", name_of(options.device)), [&] {
-    backend = options.device == DeviceKind::cuda ? make_cuda_backend(context.local_rank() % cuda_devices())
-                                                 : make_cpu_backend(threads_per_rank(context, options));
+    backend = options.device == DeviceKind::cuda
+                  ? make_cuda_backend(context.local_rank() % cuda_devices(), precision)
+                  : make_cpu_backend(threads_per_rank(context, options));
     const std::string why_not =
         backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn);
     if (!why_not.empty()) throw ddl::Error(ddl::ErrorCode::unsupported, why_not);

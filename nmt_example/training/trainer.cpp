@@ -307,7 +307,8 @@ class Trainer {
                backend_.name(),
                options_.dtype == Dtype::mixed
                    ? fmt::format(" in mixed precision ({})", ddl::to_string(backend_.narrow_type()))
-                   : "");
+               : options_.dtype == Dtype::tf32 ? " with products of tf32"
+                                               : "");
     const auto parameters = static_cast<std::size_t>(model_.parameters().layout().size);
     std::size_t moments = 0;
     for (const Optimizer::State& state : optimizer_.state())

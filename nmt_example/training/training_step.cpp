@@ -9,6 +9,7 @@
 #include "ddl/drift_check.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/learning_rate_schedule.hpp"
+#include "nmt_example/training/setup.hpp"
 
 namespace nmt {
 namespace {
@@ -28,6 +29,10 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
           {.rule = options.lr_scaling,
            .ramp_steps = warmup_updates(options, context.size()),
            .unit = options.lr_schedule_unit}};
+}
+
+LossScale first_loss_scale(const Options& options, const Backend& backend) {
+  return make_loss_scale(options, model_types(options, backend).activations.value_or(backend.type()));
 }
 
 /// The index of a side's embedding; that of no parameter if the side has none.
@@ -53,10 +58,10 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
       target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)),
       rules_(rules_of(options)),
-      measures_(make_loss_scale(options).measures()),
+      measures_(first_loss_scale(options, backend).measures()),
       memory_(backend.allocate(sizeof(Memory))) {
   StepState first;
-  first.loss_scale = make_loss_scale(options);
+  first.loss_scale = first_loss_scale(options, backend);
   set_state(first);
   model.scale_loss(&memory()->state.loss_scale.value);
   queued_.reserve(most_queued);

@@ -223,6 +223,8 @@ inline void PrintTo(const BackendCase& backend, std::ostream* out) { *out << bac
 
 /// The backends under test; each test program defines them.
 std::vector<BackendCase> backends_under_test();
+/// Those whose 16-bit types are tested, a case for each type.
+std::vector<BackendCase> narrow_backends();
 /// The backends that are compared with the reference.
 inline std::vector<BackendCase> fp32_backends() {
   std::vector<BackendCase> backends = backends_under_test();

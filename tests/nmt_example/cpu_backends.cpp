@@ -8,4 +8,8 @@ std::vector<BackendCase> backends_under_test() {
           BackendCase{"Cpu2Threads", [] { return make_cpu_backend(2); }}};
 }
 
+std::vector<BackendCase> narrow_backends() {
+  return {BackendCase{"Cpu", [] { return make_cpu_backend(1); }}};
+}
+
 }  // namespace nmt::test

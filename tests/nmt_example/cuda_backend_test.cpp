@@ -177,8 +177,41 @@ TEST_F(Cuda, TrainingGivesTheCpusLosses) {
   }
 }
 
+// Training in 16 bits would not be near that in 32, or gradients of f16 would vanish because nothing scales
+// the loss.
+TEST_F(Cuda, TrainsInMixedPrecision) {
+  constexpr int steps = 8;
+  for (const MixedType type : {MixedType::bf16, MixedType::f16}) {
+    SCOPED_TRACE(name_of(type));
+    Options options = small_training_options();
+    ddl::run_in_process(
+        1,
+        [&](ddl::Context& context) {
+          const auto cuda = make_cuda_backend(0, {.mixed_type = type});
+          SmallTraining on_cpu(context, options, *cpu_);
+          options.dtype = Dtype::mixed;
+          SmallTraining mixed(context, options, *cuda), again(context, options, *cuda);
+          const std::vector<double> expected = on_cpu.losses(steps), found = mixed.losses(steps);
+          for (std::size_t i = 0; i < steps; ++i)
+            EXPECT_NEAR(found[i], expected[i], 2e-2 * expected[i]) << "step " << i + 1;
+          EXPECT_LT(found.back(), found.front());
+          EXPECT_EQ(again.losses(steps), found) << "other bits the second time";
+          EXPECT_EQ(mixed.step.loss_scale().rule,
+                    type == MixedType::f16 ? LossScaling::backoff : LossScaling::off);
+        },
+        quiet_ranks());
+  }
+}
+
 }  // namespace
 
 std::vector<BackendCase> backends_under_test() { return {cuda_case}; }
+
+std::vector<BackendCase> narrow_backends() {
+  return {
+      BackendCase{"CudaBf16", [] { return make_cuda_backend(0, {.mixed_type = MixedType::bf16}); },
+                  no_device},
+      BackendCase{"CudaF16", [] { return make_cuda_backend(0, {.mixed_type = MixedType::f16}); }, no_device}};
+}
 
 }  // namespace nmt::test

@@ -18,7 +18,7 @@ LossScale scale_of(LossScaling rule, double scale, std::int64_t window = 2000) {
   options.loss_scaling = rule;
   options.loss_scale = scale;
   options.loss_scale_window = window;
-  return make_loss_scale(options);
+  return make_loss_scale(options, ddl::DataType::bf16);
 }
 
 std::vector<double> values_after(LossScale& scale, const std::vector<bool>& overflows) {

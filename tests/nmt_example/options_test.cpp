@@ -215,7 +215,8 @@ TEST(Options, CombinationsThatCannotWork) {
   expect_parts(invalid({"--describe", "--decay_rates=0.5,x"}), {"--decay_rates=x", "a number"});
   expect_parts(invalid({"--describe", "--loss_scaling=backoff"}),
                {"--loss_scaling=backoff", "--dtype=mixed"});
-  expect_parts(invalid({"--describe", "--dtype=mixed", "--device=cuda"}), {"--dtype=mixed", "--device=cuda"});
+  expect_parts(invalid({"--describe", "--dtype=tf32"}), {"--dtype=tf32", "--device=cuda"});
+  expect_parts(invalid({"--describe", "--dtype=mixed", "--mixed_type=f16"}), {"--mixed_type=f16", "bf16"});
   expect_parts(invalid({"--describe", "--profile", "--device=cuda"}), {"--profile", "--device=cuda"});
   expect_parts(invalid({"--describe", "--rnn=cudnn"}), {"--rnn=cudnn", "--device=cuda"});
   expect_parts(invalid({"--describe", "--phase1_steps=5"}), {"--phase1_steps=5", "--phase1_max_len"});

@@ -36,7 +36,8 @@ struct SmallTraining {
         backend(backend_),
         model(backend, model_shape(options, vocabularies.source.size(), vocabularies.target.size()),
               {options.batch_size, static_cast<std::int64_t>(dataset.longest_source()),
-               static_cast<std::int64_t>(dataset.longest_target()) + 1}),
+               static_cast<std::int64_t>(dataset.longest_target()) + 1},
+              nullptr, model_types(options, backend)),
         optimizer(backend, model.parameters(), options),
         step(context, options, dataset, backend, model, optimizer) {
     model.parameters().initialize(backend, InitOp::uniform, 0.1, 1);

@@ -1,4 +1,7 @@
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <source_location>
 #include <vector>
@@ -11,6 +14,7 @@
 #include "nmt_example/backend/cuda/kernels.hpp"
 #include "nmt_example/backend/cuda/lstm_layers.hpp"
 #include "nmt_example/backend/cuda/memory.hpp"
+#include "nmt_example/backend/cuda/narrow_parameters.hpp"
 
 namespace nmt {
 namespace {
@@ -28,6 +32,10 @@ std::size_t pitch_of(const Tensor& x) { return bytes_of(x, std::max(x.stride, x.
 /// cuBLAS's leading dimension, with the same precaution.
 std::int64_t leading(const Tensor& x) { return std::max<std::int64_t>({x.stride, x.cols, 1}); }
 
+cudaDataType_t cublas_type(ddl::DataType type) {
+  return type == ddl::DataType::f32 ? CUDA_R_32F : type == ddl::DataType::bf16 ? CUDA_R_16BF : CUDA_R_16F;
+}
+
 /// Throws if a launch before it failed.
 void check_launch(const char* operation, std::source_location where = std::source_location::current()) {
   check(cudaGetLastError(), operation, where);
@@ -35,18 +43,20 @@ void check_launch(const char* operation, std::source_location where = std::sourc
 
 class CudaBackend final : public Backend {
  public:
-  explicit CudaBackend(int device)
-      : device_name_(cuda::select_device(device)),
+  CudaBackend(int device, const CudaPrecision& precision)
+      : device_(cuda::select_device(device, precision)),
+        products_(precision.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
         stream_(cuda::make_stream()),
         cublas_workspace_(cuda::allocate_device(cuda::cublas_workspace_bytes, stream_.get())),
         cublas_(cuda::make_cublas(stream_.get(), cublas_workspace_)) {}
 
-  [[nodiscard]] std::string name() const override { return "cuda (" + device_name_ + ")"; }
+  [[nodiscard]] std::string name() const override { return "cuda (" + device_.name + ")"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
+  [[nodiscard]] ddl::DataType narrow_type() const override { return device_.narrow_type; }
   [[nodiscard]] bool host_accessible() const override { return false; }
   [[nodiscard]] CUstream_st* stream() const override { return stream_.get(); }
   void replay(std::uint64_t key, const std::function<void()>& work) override {
-    graphs_.replay(key, stream_.get(), work);
+    narrow_parameters_.with_copies_of(key, stream_.get(), [&] { graphs_.replay(key, stream_.get(), work); });
   }
 
   // Memory --------------------------------------------------------------------------------------
@@ -59,6 +69,10 @@ class CudaBackend final : public Backend {
     if (to.type == ddl::DataType::f64) {
       wide_.assign(from.begin(), from.end());
       upload_rows(to, wide_.data());
+    } else if (to.type == ddl::DataType::bf16) {
+      upload_converted<ddl::bfloat16>(to, from);
+    } else if (to.type == ddl::DataType::f16) {
+      upload_converted<ddl::float16>(to, from);
     } else {
       upload_rows(to, from.data());
     }
@@ -66,14 +80,18 @@ class CudaBackend final : public Backend {
   void upload_bytes(void* to, std::span<const std::byte> from) override {
     uploader_.upload(to, from.size(), from.data(), from.size(), 1, stream_.get());
   }
-  void download(const Tensor& from, std::span<float> to) override { download_rows(from, to.data()); }
+  void download(const Tensor& from, std::span<float> to) override {
+    if (from.type == ddl::DataType::bf16) return download_converted<ddl::bfloat16>(from, to);
+    if (from.type == ddl::DataType::f16) return download_converted<ddl::float16>(from, to);
+    download_rows(from, to.data());
+  }
   void download(const Tensor& from, std::span<double> to) override {
     if (from.type == ddl::DataType::f64) {
       download_rows(from, to.data());
       return;
     }
     narrow_.resize(to.size());
-    download_rows(from, narrow_.data());
+    download(from, std::span<float>(narrow_));
     std::copy(narrow_.begin(), narrow_.end(), to.begin());
   }
   void download_bytes(const void* from, std::span<std::byte> to) override {
@@ -92,7 +110,12 @@ class CudaBackend final : public Backend {
           "cudaMemset2DAsync");
   }
   void copy(const Tensor& from, const Tensor& to) override {
-    if (from.data != to.data) copy_rows(to.data, pitch_of(to), from, cudaMemcpyDeviceToDevice);
+    if (from.type != to.type) {
+      cuda::convert(stream_.get(), from, to);
+      check_launch("copy");
+    } else if (from.data != to.data) {
+      copy_rows(to.data, pitch_of(to), from, cudaMemcpyDeviceToDevice);
+    }
   }
   void add(const Tensor& from, const Tensor& to) override {
     cuda::add(stream_.get(), from, to);
@@ -133,10 +156,24 @@ class CudaBackend final : public Backend {
     }
     // cuBLAS is column-major, so it sees the transposes: (A B)^T = B^T A^T.
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
+    assert(a.type == b.type && (c.type == ddl::DataType::f32 || c.type == a.type));
     check(CublasLibrary::get().gemm(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
-                                    b.data, CUDA_R_32F, leading(b), a.data, CUDA_R_32F, leading(a), &beta,
-                                    c.data, CUDA_R_32F, leading(c), CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+                                    b.data, cublas_type(b.type), leading(b), a.data, cublas_type(a.type),
+                                    leading(a), &beta, c.data, cublas_type(c.type), leading(c),
+                                    compute_type(a.type), CUBLAS_GEMM_DEFAULT),
           "cublasGemmEx");
+  }
+  void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
+                const Tensor& c) override {
+    gemm(Transpose::no, tb, a,
+         a.type == parameter.type || parameter.empty()
+             ? parameter
+             : narrow_parameters_.copy_of(parameter, a.type, stream_.get()),
+         accumulate, c);
+  }
+  void parameters_changed() override {
+    narrow_parameters_.forget();
+    if (lstm_layers_) lstm_layers_->parameters_changed();
   }
   void add_row(const Tensor& row, const Tensor& to) override {
     cuda::add_row(stream_.get(), row, to);
@@ -164,10 +201,6 @@ class CudaBackend final : public Backend {
     cuda::dropout(stream_.get(), x, y, key, dropout_threshold(rate), static_cast<float>(1.0 / (1.0 - rate)),
                   samples, first_position, first_column);
     check_launch("dropout");
-  }
-
-  void parameters_changed() override {
-    if (lstm_layers_) lstm_layers_->parameters_changed();
   }
 
   // LSTM ----------------------------------------------------------------------------------------
@@ -199,7 +232,29 @@ class CudaBackend final : public Backend {
 
   // Other cells ---------------------------------------------------------------------------------
   void cell_rows(CellOperation operation, const CellRows& rows) override {
-    cuda::cell_rows(stream_.get(), operation, rows);
+    CellRows wide = rows;
+    const std::array<Tensor*, 11> operands = {&wide.gates,    &wide.saved, &wide.scratch, &wide.h_before,
+                                              &wide.c_before, &wide.h,     &wide.c,       &wide.output,
+                                              &wide.d_output, &wide.d_h,   &wide.d_c};
+    std::array<Tensor, 11> narrow;
+    std::size_t elements = 0;
+    for (const Tensor* x : operands)
+      if (x->type != ddl::DataType::f32) elements += static_cast<std::size_t>(x->size());
+    auto* copy = reinterpret_cast<float*>(scratch_.doubles((elements + 1) / 2, stream_.get()));
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      Tensor& x = *operands[i];
+      if (x.data == nullptr || x.type == ddl::DataType::f32) continue;
+      narrow[i] = x;
+      x = {copy, x.rows, x.cols, x.cols, ddl::DataType::f32};
+      copy += x.size();
+      cuda::convert(stream_.get(), narrow[i], x);
+    }
+    cuda::cell_rows(stream_.get(), operation, wide);
+    for (std::size_t i = 0; i < operands.size(); ++i) {
+      const bool is_read_only =
+          operands[i] == &wide.h_before || operands[i] == &wide.c_before || operands[i] == &wide.d_output;
+      if (narrow[i].data != nullptr && !is_read_only) cuda::convert(stream_.get(), *operands[i], narrow[i]);
+    }
     check_launch("cell_rows");
   }
 
@@ -207,20 +262,17 @@ class CudaBackend final : public Backend {
   void attention_forward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
                          const Tensor& keys, const Tensor& memory, const Indices& lengths,
                          const Tensor& weights, const Tensor& context) override {
-    cuda::attention_weights(stream_.get(), shape, score, query, keys, lengths, weights);
-    cuda::attention_sum(stream_.get(), shape, weights, memory, lengths, {}, context);
+    check_source(shape);
+    cuda::attention_forward(stream_.get(), shape, score, query, keys, memory, lengths, weights, context);
     check_launch("attention_forward");
   }
   void attention_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
                           const Tensor& keys, const Tensor& memory, const Indices& lengths,
                           const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
                           const Tensor& d_query) override {
-    cuda::attention_score_gradients(stream_.get(), shape, memory, lengths, weights, d_context, d_scores);
-    if (score.v.data != nullptr) {
-      cuda::additive_backward(stream_.get(), shape, score.v, query, keys, lengths, d_scores, d_query);
-    } else {
-      cuda::attention_sum(stream_.get(), shape, d_scores, keys, lengths, score.scale, d_query);
-    }
+    check_source(shape);
+    cuda::attention_backward(stream_.get(), shape, score, query, keys, memory, lengths, weights, d_context,
+                             d_scores, d_query);
     check_launch("attention_backward");
   }
   void attention_memory_backward(const AttentionShape& shape, const AttentionScore& score,
@@ -265,8 +317,8 @@ class CudaBackend final : public Backend {
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              const Tensor& gradient, const double* scale, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
-    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing),
-                                gradient.data != nullptr, scale, sums,
+    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing), gradient,
+                                scale, sums,
                                 scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
     check_launch("softmax_cross_entropy");
   }
@@ -317,13 +369,39 @@ class CudaBackend final : public Backend {
     // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
     check(CublasLibrary::get().gemm_strided_batched(
-              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.data, CUDA_R_32F,
-              leading(x) * sentences, leading(x), scores.data, CUDA_R_32F, leading(scores) * sentences,
-              leading(scores), &none, out.data, CUDA_R_32F, leading(out) * sentences, leading(out), sentences,
-              CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT),
+              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.data,
+              cublas_type(x.type), leading(x) * sentences, leading(x), scores.data, cublas_type(scores.type),
+              leading(scores) * sentences, leading(scores), &none, out.data, cublas_type(out.type),
+              leading(out) * sentences, leading(out), sentences, compute_type(x.type), CUBLAS_GEMM_DEFAULT),
           "cublasGemmStridedBatchedEx");
   }
 
+  [[nodiscard]] cublasComputeType_t compute_type(ddl::DataType type) const {
+    return type == ddl::DataType::f32 ? products_ : CUBLAS_COMPUTE_32F;
+  }
+
+  static void check_source(const AttentionShape& shape) {
+    if (shape.source_steps <= cuda::most_source_steps) return;
+    throw ddl::Error(
+        ddl::ErrorCode::unsupported,
+        fmt::format("a source of {} words is too long for attention with --device=cuda, which takes up to "
+                    "{}; lower --src_max_len or --src_max_len_infer, or use --device=cpu",
+                    shape.source_steps, cuda::most_source_steps));
+  }
+
+  template <typename T>
+  void upload_converted(const Tensor& to, std::span<const float> from) {
+    std::vector<T> values;
+    values.reserve(from.size());
+    for (const float x : from) values.emplace_back(x);
+    upload_rows(to, values.data());
+  }
+  template <typename T>
+  void download_converted(const Tensor& from, std::span<float> to) {
+    std::vector<T> values(to.size());
+    download_rows(from, values.data());
+    std::ranges::transform(values, to.begin(), [](T x) { return static_cast<float>(x); });
+  }
   void upload_rows(const Tensor& to, const void* from) {
     uploader_.upload(to.data, pitch_of(to), from, bytes_of(to, to.cols), static_cast<std::size_t>(to.rows),
                      stream_.get());
@@ -337,7 +415,8 @@ class CudaBackend final : public Backend {
     check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
   }
 
-  std::string device_name_;
+  cuda::Device device_;
+  cublasComputeType_t products_;  // of fp32
   cuda::Stream stream_;
   std::shared_ptr<void> cublas_workspace_;
   cuda::Cublas cublas_;
@@ -345,12 +424,15 @@ class CudaBackend final : public Backend {
   cuda::Scratch scratch_;
   cuda::Graphs graphs_;
   std::unique_ptr<cuda::LstmLayers> lstm_layers_;
+  cuda::NarrowParameters narrow_parameters_;
   std::vector<float> narrow_;
   std::vector<double> wide_;
 };
 
 }  // namespace
 
-std::unique_ptr<Backend> make_cuda_backend(int device) { return std::make_unique<CudaBackend>(device); }
+std::unique_ptr<Backend> make_cuda_backend(int device, const CudaPrecision& precision) {
+  return std::make_unique<CudaBackend>(device, precision);
+}
 
 }  // namespace nmt

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -13,14 +15,32 @@ namespace nmt::cuda {
 
 using Index = std::int64_t;
 
-/// A matrix in device code.
+/// A matrix of fp32, fp16 or bf16 in device code, which computes in fp32. All threads of a kernel take the
+/// same branch, and memory is slower.
 struct View {
-  float* data;
+  void* data;
   Index rows, cols, stride;
+  ddl::DataType type;
 
-  View(const Tensor& x) : data(x.as<float>()), rows(x.rows), cols(x.cols), stride(x.stride) {}
-  __device__ float* row(Index r) const { return data + r * stride; }
-  __device__ float& operator()(Index r, Index c) const { return data[r * stride + c]; }
+  View(const Tensor& x) : data(x.data), rows(x.rows), cols(x.cols), stride(x.stride), type(x.type) {}
+  __device__ float operator()(Index r, Index c) const {
+    const Index place = r * stride + c;
+    if (type == ddl::DataType::f32) return static_cast<const float*>(data)[place];
+    return type == ddl::DataType::bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[place])
+                                       : __half2float(static_cast<const __half*>(data)[place]);
+  }
+  __device__ void set(Index r, Index c, float value) const {
+    const Index place = r * stride + c;
+    if (type == ddl::DataType::f32) {
+      static_cast<float*>(data)[place] = value;
+    } else if (type == ddl::DataType::bf16) {
+      static_cast<__nv_bfloat16*>(data)[place] = __float2bfloat16(value);
+    } else {
+      static_cast<__half*>(data)[place] = __float2half(value);
+    }
+  }
+  /// A row of fp32.
+  __device__ float* row(Index r) const { return static_cast<float*>(data) + r * stride; }
 };
 
 inline constexpr unsigned block_threads = 256;

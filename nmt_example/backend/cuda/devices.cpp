@@ -21,7 +21,7 @@ int cuda_devices() {
 
 namespace cuda {
 
-std::string select_device(int device) {
+Device select_device(int device, const CudaPrecision& precision) {
   const int count = cuda_devices();
   if (device < 0 || device >= count) {
     throw ddl::Error(ddl::ErrorCode::unsupported,
@@ -38,7 +38,18 @@ std::string select_device(int device) {
                     device, properties.name, properties.major, properties.minor, DDL_CUDA_ARCHITECTURES,
                     properties.major, properties.minor));
   }
-  return properties.name;
+  const bool has_both = properties.major >= 8;  // products of bf16 and of tf32
+  const auto refuse = [&](const char* asked, const char* instead) {
+    throw ddl::Error(
+        ddl::ErrorCode::unsupported,
+        fmt::format("{} needs compute capability 8.0 or later, but CUDA device {}, {}, has {}.{}; use {}",
+                    asked, device, properties.name, properties.major, properties.minor, instead));
+  };
+  if (precision.tf32 && !has_both) refuse("--dtype=tf32", "--dtype=f32 or --dtype=mixed");
+  if (precision.mixed_type == MixedType::bf16 && !has_both) refuse("--mixed_type=bf16", "--mixed_type=f16");
+  const bool bf16 =
+      precision.mixed_type == MixedType::automatic ? has_both : precision.mixed_type == MixedType::bf16;
+  return {properties.name, bf16 ? ddl::DataType::bf16 : ddl::DataType::f16};
 }
 
 }  // namespace cuda

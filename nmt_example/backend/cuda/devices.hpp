@@ -2,10 +2,17 @@
 
 #include <string>
 
+#include "nmt_example/backend/backend.hpp"
+
 namespace nmt::cuda {
 
-/// Makes `device` the calling thread's CUDA device and returns its name. Throws `unsupported`, with what to
-/// do, if the device does not exist or cannot run this program's kernels.
-std::string select_device(int device);
+struct Device {
+  std::string name;
+  ddl::DataType narrow_type;
+};
+
+/// Makes `device` the calling thread's CUDA device. Throws `unsupported`, with what to do, if the device does
+/// not exist, cannot run this program's kernels, or has no products of the precision.
+Device select_device(int device, const CudaPrecision& precision);
 
 }  // namespace nmt::cuda

@@ -9,8 +9,8 @@
 #include "nmt_example/backend/backend.hpp"
 
 /// The CUDA backend's own kernels, launched on a stream; see the operations of the same names in Backend.
-/// Everything is fp32 except sums in fp64. No result depends on the order in which threads run. Launch errors
-/// are left for cudaGetLastError.
+/// Everything is computed in fp32, except sums in fp64; tensors may have 16 bits where Backend allows it. No
+/// result depends on the order in which threads run. Launch errors are left for cudaGetLastError.
 namespace nmt::cuda {
 
 /// Whether the current device can run the kernels of this build.
@@ -18,6 +18,8 @@ bool kernels_run_here();
 
 // row_kernels.cu
 void add(cudaStream_t stream, const Tensor& from, const Tensor& to);
+/// to = from, of another type
+void convert(cudaStream_t stream, const Tensor& from, const Tensor& to);
 void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to);
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
@@ -41,14 +43,15 @@ void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& st
 void cell_rows(cudaStream_t stream, CellOperation operation, const CellRows& rows);
 
 // attention_kernels.cu
-/// weights[r] = softmax of the scores of query[r] and the keys over the sentence of row r.
-void attention_weights(cudaStream_t stream, const AttentionShape& shape, const AttentionScore& score,
-                       const Tensor& query, const Tensor& keys, const Indices& lengths,
-                       const Tensor& weights);
-/// d_query of additive scores.
-void additive_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v, const Tensor& query,
-                       const Tensor& keys, const Indices& lengths, const Tensor& d_scores,
-                       const Tensor& d_query);
+/// The longest sources: a block keeps a row's scores in its shared memory.
+inline constexpr std::int64_t most_source_steps = 8192;
+void attention_forward(cudaStream_t stream, const AttentionShape& shape, const AttentionScore& score,
+                       const Tensor& query, const Tensor& keys, const Tensor& memory, const Indices& lengths,
+                       const Tensor& weights, const Tensor& context);
+void attention_backward(cudaStream_t stream, const AttentionShape& shape, const AttentionScore& score,
+                        const Tensor& query, const Tensor& keys, const Tensor& memory, const Indices& lengths,
+                        const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
+                        const Tensor& d_query);
 /// d_keys of additive scores, and each key's part of d_v; both like keys.
 void additive_memory_backward(cudaStream_t stream, const AttentionShape& shape, const Tensor& v,
                               const Tensor& query, const Tensor& keys, const Indices& lengths,
@@ -56,12 +59,6 @@ void additive_memory_backward(cudaStream_t stream, const AttentionShape& shape, 
 void scaled_direction(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& out);
 void scaled_direction_backward(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& d_out,
                                const Tensor& d_v, const Tensor& d_g);
-/// out[r] = scale * sum_s weights[r][s] source[s * sentences + sentence of r]; scale is 1 if empty.
-void attention_sum(cudaStream_t stream, const AttentionShape& shape, const Tensor& weights,
-                   const Tensor& source, const Indices& lengths, const Tensor& scale, const Tensor& out);
-void attention_score_gradients(cudaStream_t stream, const AttentionShape& shape, const Tensor& memory,
-                               const Indices& lengths, const Tensor& weights, const Tensor& d_context,
-                               const Tensor& d_scores);
 /// d_scale += sum of d_keys * keys; then d_keys *= scale. `scratch`: one f64 for each row of keys.
 void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Tensor& scale,
                               const Tensor& d_keys, const Tensor& d_scale, double* scratch);
@@ -69,8 +66,8 @@ void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Ten
 // softmax_kernels.cu
 /// `scratch`: two f64 a row.
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
-                           float label_smoothing, bool gradient, const double* scale, const Tensor& sums,
-                           double* scratch);
+                           float label_smoothing, const Tensor& gradient, const double* scale,
+                           const Tensor& sums, double* scratch);
 void log_softmax(cudaStream_t stream, const Tensor& logits);
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best);
 

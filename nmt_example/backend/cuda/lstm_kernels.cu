@@ -23,15 +23,14 @@ void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
     const Index units = cell.cols;
     const Index from = sources.size != 0 ? Index{sources.data[r]} : r;
     if (is_masked(lengths, step, r)) {
-      cell(r, u) = c_prev(from, u);
-      h(r, u) = h_prev(from, u);
-      if (output.data != nullptr) output(r, u) = 0.0f;
+      cell.set(r, u, c_prev(from, u));
+      h.set(r, u, h_prev(from, u));
+      if (output.data != nullptr) output.set(r, u, 0.0f);
       return;
     }
-    float* const gate = gates.row(r) + u;
     const auto before = [&](Index g) {
       const float rest = products.data != nullptr ? products(from, g * units + u) : 0.0f;
-      return gate[g * units] + rest + bias[g * units + u];
+      return gates(r, g * units + u) + rest + bias[g * units + u];
     };
     const float i = sigmoid(before(0));
     const float j = tanhf(before(1));
@@ -39,14 +38,14 @@ void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
     const float o = sigmoid(before(3));
     const float c = c_prev(from, u) * f + i * j;
     const float t = tanhf(c);
-    gate[0] = i;
-    gate[units] = j;
-    gate[2 * units] = f;
-    gate[3 * units] = o;
-    cell(r, u) = c;
-    tanh_c(r, u) = t;
-    h(r, u) = o * t;
-    if (output.data != nullptr) output(r, u) = o * t;
+    gates.set(r, u, i);
+    gates.set(r, units + u, j);
+    gates.set(r, 2 * units + u, f);
+    gates.set(r, 3 * units + u, o);
+    cell.set(r, u, c);
+    tanh_c.set(r, u, t);
+    h.set(r, u, o * t);
+    if (output.data != nullptr) output.set(r, u, o * t);
   });
 }
 
@@ -57,22 +56,22 @@ void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& s)
   const Index step = s.step;
   for_each(stream, s.d_c.rows, s.d_c.cols, [=] __device__(Index r, Index u) {
     const Index units = d_c.cols;
-    float* const gate = gates.row(r) + u;
     const float d_above = d_h(r, u);
     if (is_masked(lengths, step, r)) {
-      for (int g = 0; g < 4; ++g) gate[g * units] = 0.0f;
-      if (d_h_prev.data != nullptr) d_h_prev(r, u) = d_above;
+      for (int g = 0; g < 4; ++g) gates.set(r, g * units + u, 0.0f);
+      if (d_h_prev.data != nullptr) d_h_prev.set(r, u, d_above);
       return;
     }
-    const float i = gate[0], j = gate[units], f = gate[2 * units], o = gate[3 * units], t = tanh_c(r, u);
+    const float i = gates(r, u), j = gates(r, units + u), f = gates(r, 2 * units + u),
+                o = gates(r, 3 * units + u), t = tanh_c(r, u);
     const float d_hidden = d_above + (d_output.data != nullptr ? d_output(r, u) : 0.0f);
     const float d_cell = d_c(r, u) + d_hidden * o * (1.0f - t * t);
-    gate[0] = d_cell * j * i * (1.0f - i);
-    gate[units] = d_cell * i * (1.0f - j * j);
-    gate[2 * units] = d_cell * c_prev(r, u) * f * (1.0f - f);
-    gate[3 * units] = d_hidden * t * o * (1.0f - o);
-    d_c(r, u) = d_cell * f;
-    if (d_h_prev.data != nullptr) d_h_prev(r, u) = 0.0f;
+    gates.set(r, u, d_cell * j * i * (1.0f - i));
+    gates.set(r, units + u, d_cell * i * (1.0f - j * j));
+    gates.set(r, 2 * units + u, d_cell * c_prev(r, u) * f * (1.0f - f));
+    gates.set(r, 3 * units + u, d_hidden * t * o * (1.0f - o));
+    d_c.set(r, u, d_cell * f);
+    if (d_h_prev.data != nullptr) d_h_prev.set(r, u, 0.0f);
   });
 }
 

@@ -56,7 +56,7 @@ __global__ void embedding_backward_kernel(View gradient, const std::int32_t* ids
       for (unsigned k = 0; k < found; ++k) sum += gradient(places[k], column);
     __syncthreads();
   }
-  if (column < gradient.cols) table(id, column) = sum;
+  if (column < gradient.cols) table.set(id, column, sum);
 }
 
 }  // namespace
@@ -69,47 +69,56 @@ bool kernels_run_here() {
 }
 
 void add(cudaStream_t stream, const Tensor& from, const Tensor& to) {
-  if (from.contiguous() && to.contiguous()) {
+  if (from.contiguous() && to.contiguous() && from.type == ddl::DataType::f32 && to.type == from.type) {
     float* const target = to.as<float>();
     const float* const source = from.as<float>();
     for_each(stream, 1, to.size(), [=] __device__(Index, Index i) { target[i] += source[i]; });
     return;
   }
   const View source = from, target = to;
-  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) += source(r, c); });
+  for_each(stream, to.rows, to.cols,
+           [=] __device__(Index r, Index c) { target.set(r, c, target(r, c) + source(r, c)); });
+}
+
+void convert(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+  const View source = from, target = to;
+  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target.set(r, c, source(r, c)); });
 }
 
 void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to) {
   const View target = to;
   const float* const source = row.as<float>();
-  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) += source[c]; });
+  for_each(stream, to.rows, to.cols,
+           [=] __device__(Index r, Index c) { target.set(r, c, target(r, c) + source[c]); });
 }
 
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
   const View source = from, target = to;
   const std::int32_t* const row = rows.data;
-  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target(r, c) = source(row[r], c); });
+  for_each(stream, to.rows, to.cols,
+           [=] __device__(Index r, Index c) { target.set(r, c, source(row[r], c)); });
 }
 
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
   const View source = from, target = to;
   const std::int32_t* const row = rows.data;
   for_each(stream, from.rows, from.cols,
-           [=] __device__(Index r, Index c) { target(row[r], c) = source(r, c); });
+           [=] __device__(Index r, Index c) { target.set(row[r], c, source(r, c)); });
 }
 
 void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
   const View source = from, target = to;
   const std::int32_t* const column = columns.data;
   for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target(r, c) = source(r, column[c]); });
+           [=] __device__(Index r, Index c) { target.set(r, c, source(r, column[c])); });
 }
 
 void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
   const View source = from, target = to;
   const std::int32_t* const column = columns.data;
-  for_each(stream, from.rows, from.cols,
-           [=] __device__(Index r, Index c) { target(r, column[c]) += source(r, c); });
+  for_each(stream, from.rows, from.cols, [=] __device__(Index r, Index c) {
+    target.set(r, column[c], target(r, column[c]) + source(r, c));
+  });
 }
 
 void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
@@ -117,7 +126,7 @@ void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, 
   const View target = x;
   const std::int32_t* const keep = kept.data;
   for_each(stream, x.rows, x.cols - first, [=] __device__(Index r, Index c) {
-    if (first + c != keep[r]) target(r, first + c) = value;
+    if (first + c != keep[r]) target.set(r, first + c, value);
   });
 }
 
@@ -151,7 +160,7 @@ void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const Philox
                       static_cast<std::uint32_t>(first_block + block));
     for (unsigned k = 0; k < 4 && 4 * block + k < from.cols; ++k) {
       const Index c = 4 * block + k;
-      to(r, c) = words[k] < threshold ? 0.0f : from(r, c) * scale;
+      to.set(r, c, words[k] < threshold ? 0.0f : from(r, c) * scale);
     }
   });
 }

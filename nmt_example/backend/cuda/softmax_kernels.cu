@@ -13,10 +13,10 @@ __device__ float row_max(const float* x, Index n) {
 }
 
 __global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, float label_smoothing,
-                                     bool gradient, const double* scale, double* row_losses) {
+                                     View gradient, const double* scale, double* row_losses) {
   const Index r = blockIdx.x;
   const Index vocabulary = logits.cols;
-  float* const x = logits.row(r);
+  const float* const x = logits.row(r);
   const std::int32_t target = targets[r];
   const float largest = row_max(x, vocabulary);
   float exp_sum = 0, shifted_sum = 0;
@@ -35,14 +35,19 @@ __global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, f
     row_losses[2 * r] = nll;
     row_losses[2 * r + 1] = smoothing > 0 ? (1.0 - smoothing) * nll + smoothing * uniform : nll;
   }
-  if (!gradient) return;
+  if (gradient.data == nullptr) return;
   __syncthreads();  // x[target] has been read
   const auto factor = static_cast<float>(1.0 / sum);
   const float of_loss = scale != nullptr ? static_cast<float>(*scale) : 1.0f;
   const float floor = label_smoothing / static_cast<float>(vocabulary);
-  for (Index v = threadIdx.x; v < vocabulary; v += blockDim.x) {
+  for (Index begin = 0; begin < vocabulary; begin += blockDim.x) {
+    const Index v = begin + threadIdx.x;
+    const bool exists = v < vocabulary;
     const float wanted = v == target ? 1.0f - label_smoothing : 0.0f;
-    x[v] = of_loss * (expf(x[v] - largest) * factor - floor - wanted);
+    const float d = exists ? of_loss * (expf(x[v] - largest) * factor - floor - wanted) : 0.0f;
+    // A narrow gradient lies where logits of lower columns are, all of which have been read by then.
+    if (gradient.type != logits.type) __syncthreads();
+    if (exists) gradient.set(r, v, d);
   }
 }
 
@@ -108,8 +113,8 @@ __global__ void best_log_softmax_kernel(View logits, Index also, Index count, do
 }  // namespace
 
 void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indices& targets,
-                           float label_smoothing, bool gradient, const double* scale, const Tensor& sums,
-                           double* scratch) {
+                           float label_smoothing, const Tensor& gradient, const double* scale,
+                           const Tensor& sums, double* scratch) {
   if (logits.rows == 0) return;
   launch_kernel(stream, cross_entropy_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
                 targets.data, label_smoothing, gradient, scale, scratch);

@@ -1,0 +1,45 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <tuple>
+#include <unordered_map>
+
+#include "nmt_example/backend/tensor.hpp"
+
+namespace nmt::cuda {
+
+/// 16-bit copies of parameters, which products need. Each stays where it is, so that recorded work may use
+/// it; rows begin at multiples of 16 bytes, as tensor cores need. Not thread-safe.
+class NarrowParameters {
+ public:
+  /// The copy, brought up to date on the stream if the parameter has changed since.
+  Tensor copy_of(const Tensor& parameter, ddl::DataType type, cudaStream_t stream);
+  /// To be called when parameters have got other values.
+  void forget() noexcept { ++version_; }
+  /// Runs `work` with the copies that work of this key used before brought up to date: what it records
+  /// contains no conversions.
+  void with_copies_of(std::uint64_t key, cudaStream_t stream, const std::function<void()>& work);
+
+ private:
+  using Place = std::tuple<const void*, std::int64_t, std::int64_t>;  // data, rows, columns
+  struct Copy {
+    Tensor parameter, narrow;
+    std::shared_ptr<void> memory;
+    std::uint64_t version = 0;
+  };
+
+  void update(Copy& copy, cudaStream_t stream) const;
+
+  std::map<Place, Copy> copies_;
+  std::unordered_map<std::uint64_t, std::set<Place>> used_;
+  std::set<Place>* uses_ = nullptr;  // of the work that runs
+  std::uint64_t version_ = 1;
+};
+
+}  // namespace nmt::cuda
