@@ -17,7 +17,8 @@ Groups, in this order; all unless --only names some:
   smoke     takes seconds: whether the programs load, and a small all-reduce of 1 and of 2 ranks. Ends here without a device
   tests     the GPU tests; the one with several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is installed
   bench     the benchmarks, compared with device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
-  trainer   the article's model with ddl_nmt, with each --rnn, with NVIDIA_TF32_OVERRIDE=1, and with PyTorch, if python3 has it
+  trainer   ddl_nmt's GPU tests, and the article's model in each precision and with each --rnn, compared with PyTorch, if
+            python3 has it
   sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is installed
 
 --bundle FILE     runs the bundle FILE of gpu_pack.sh, from a temporary directory
@@ -163,8 +164,8 @@ if [ -n "$quick" ]; then
   sizes=(--largest 65536 --iterations 2)
   gradients=(--bytes 1000000 --bucket-bytes 100000 --steps 2)
   cases=(--gtest_filter='*CallsFollow*:*RanksThatCall*:*AllRanksAtOnce*:*Cuda*')
-  training=(--steps 1)
-  pytorch=(--steps 1 --warm_up 1)
+  training=(--steps 1 --units 16 --layers 2 --vocabulary 50 --batch 4 --words 3)
+  pytorch=("${training[@]}" --warm_up 1)
   in_short=(quick)
 fi
 has_torch() {
@@ -228,10 +229,6 @@ tests() {
   else
     step device_ucx_test 120 "${threads[@]}" "$bin/device_ucx_test" "${cases[@]}"
   fi
-  local test
-  for test in nmt_cuda_backend_test nmt_lstm_layers_test; do
-    [ ! -x "$bin/$test" ] || step $test 120 "${threads[@]}" "$bin/$test" "${cases[@]}"
-  done
 }
 
 bench() {
@@ -252,13 +249,21 @@ bench() {
 }
 
 trainer() {
-  local reference=(bash "$root/benchmarks/nmt_reference.sh" "${json[@]}" "${training[@]}" -- --device=cuda)
+  local reference=("${threads[@]}" DDL_NMT="$bin/ddl_nmt" bash "$root/benchmarks/nmt_reference.sh" "${json[@]}" "${training[@]}")
+  local all=(f32 tf32 bf16 f16) arithmetic rnn test
+  for test in nmt_cuda_backend_test nmt_lstm_layers_test; do
+    [ ! -x "$bin/$test" ] || step $test 120 "${threads[@]}" "$bin/$test" "${cases[@]}"
+  done
+  [[ $(smi --query-gpu=compute_cap --format=csv,noheader | sort | head -n 1) != [5-7].* ]] || all=(f32 f16)
   if [ -x "$bin/ddl_nmt" ]; then
-    step nmt_reference 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" "${reference[@]}"
-    for rnn in loop cudnn; do
-      step nmt_reference_$rnn 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" "${reference[@]}" --rnn=$rnn
+    for arithmetic in "${all[@]}"; do
+      local type=(--dtype="$arithmetic")
+      [[ $arithmetic == *f32 ]] || type=(--dtype=mixed --mixed_type="$arithmetic")
+      step "nmt_reference_$arithmetic" 120 "${reference[@]}" --arithmetic "$arithmetic" -- --device=cuda "${type[@]}"
     done
-    step nmt_reference_tf32 120 "${threads[@]}" DDL_NMT="$bin/ddl_nmt" NVIDIA_TF32_OVERRIDE=1 "${reference[@]}"
+    for rnn in loop cudnn; do
+      step nmt_reference_$rnn 120 "${reference[@]}" --arithmetic f32_$rnn -- --device=cuda --rnn=$rnn
+    done
   else
     left_out nmt_reference "$bin has no ddl_nmt"
   fi

@@ -109,6 +109,32 @@ stop_mps() {
   mps=''
 }
 
+# Prints the trainers' words/s by precision, if any was measured.
+trainer_figures() {
+  awk '
+    function value(key) {
+      if (!match($0, "\"" key "\": *\"?[^,\"}]*")) return ""
+      found = substr($0, RSTART, RLENGTH)
+      sub(/^[^:]*: *"?/, "", found)
+      return found
+    }
+    /"benchmark": *"(nmt_reference|pytorch_nmt)"/ {
+      arithmetic = value("arithmetic")
+      if (!(arithmetic in seen)) order[++count] = arithmetic
+      seen[arithmetic] = 1
+      rate[value("benchmark"), arithmetic] = value("words_per_s")
+    }
+    END {
+      if (count) printf "%-10s %10s %10s %6s\n", "words/s", "ddl_nmt", "PyTorch", "ratio"
+      for (i = 1; i <= count; ++i) {
+        ours = rate["nmt_reference", order[i]]
+        theirs = rate["pytorch_nmt", order[i]]
+        ratio = ours > 0 && theirs > 0 ? sprintf("%.2f", ours / theirs) : "-"
+        printf "%-10s %10s %10s %6s\n", order[i], ours == "" ? "-" : ours, theirs == "" ? "-" : theirs, ratio
+      }
+    }' "$out/gpu.jsonl"
+}
+
 # Prints the figures of the benchmarks and trainers that succeeded.
 show_figures() {
   local name
@@ -118,6 +144,7 @@ show_figures() {
       echo "$name:"
       tail -n 17 "$out/$name.txt"
     done
+  trainer_figures
   echo
 }
 finish() {

@@ -17,7 +17,7 @@ median time of a step; with --pytorch also PyTorch's, and the ratio. Flags after
   --attention      scaled_luong with input feeding
   --ranks N        of ddl_nmt (default 1); --batch is for all of them together
   --pytorch PYTHON runs pytorch_nmt.py with this interpreter, before and after
-  --arithmetic A   of PyTorch, of the list in its --help (default f32)
+  --arithmetic A   of PyTorch, of the list in its --help, and the name of the figures (default f32)
   --json FILE      to which a JSON line is appended for each program
 
 DDL_NMT: the program (default: build/bin/ddl_nmt).
@@ -95,7 +95,7 @@ if [ -n "$pytorch" ]; then
     'BEGIN { printf "ddl_nmt has %.2f times the words/s of PyTorch in %s (the better of its two runs)\n", theirs / ours, a }'
 fi
 if [ -n "$json" ]; then
-  printf '{"benchmark":"nmt_reference","step_ms":%s,"words_per_s":%.0f,"steps":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"attention":%s,"ranks":%s,"flags":"%s","tf32_override":"%s"}\n' \
+  printf '{"benchmark":"nmt_reference","step_ms":%s,"words_per_s":%.0f,"steps":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"attention":%s,"ranks":%s,"flags":"%s","arithmetic":"%s"}\n' \
     "$step_ms" "$rate" "$steps" "$units" "$layers" "$vocabulary" "$batch" "$words" "$([ -n "$attention" ] && echo true || echo false)" \
-    "$ranks" "$*" "${NVIDIA_TF32_OVERRIDE:-}" >>"$json"
+    "$ranks" "$*" "$arithmetic" >>"$json"
 fi

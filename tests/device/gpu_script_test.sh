@@ -62,6 +62,15 @@ only_what_is_asked_for() {
   printed "found 'everything', expected some of: smoke" "an unknown group is not told"
 }
 
+the_trainer_in_each_precision() {
+  [ -x "$programs/ddl_nmt" ] || return 0
+  gpu "$programs" --quick --only trainer "$work/trainer" || fail "$(cat "$work/printed")"
+  for arithmetic in f32 tf32 bf16 f16; do
+    printed "^nmt_reference_$arithmetic +ok " "the trainer with $arithmetic"
+    printed "^$arithmetic +[0-9]+ " "the table of words/s with $arithmetic"
+  done
+}
+
 failures_are_told() { # too little memory for the steps
   EMULATED_CUDA=bytes=100000 gpu "$programs" --quick "$work/failing" && fail "no failure is told"
   printed "^device_perf_1 +FAILED" "which step failed is not told"
@@ -108,6 +117,7 @@ keeps_what_there_is_when_ended() {
 
 every_step_runs
 only_what_is_asked_for
+the_trainer_in_each_precision
 failures_are_told
 rows_come_as_steps_end
 ends_when_the_budget_is_used_up
