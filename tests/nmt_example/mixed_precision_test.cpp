@@ -1,4 +1,4 @@
-// Whether roundings of 16-bit activations cancel over batches: else training would be biased.
+// Whether roundings of 16-bit activations and gradients cancel over batches: else training would be biased.
 
 #include <tuple>
 
@@ -22,7 +22,8 @@ TEST(MixedPrecision, ErrorsCancelOverManyBatches) {
        {std::tuple(10, 2, 3e-3), std::tuple(24, 1, 1e-3), std::tuple(24, 2, 1e-3)}) {
     const ModelCase c{"", shape_of(units, true, 2, decoder_layers, AttentionKind::scaled_luong)};
     const BatchLimits limits{4, 5, 6};
-    TestModel model(make_cpu_backend(1), c.shape, limits, 0.2, ddl::DataType::bf16);
+    TestModel model(make_cpu_backend(1), c.shape, limits, 0.2,
+                    {.activations = ddl::DataType::bf16, .gradients = ddl::DataType::bf16});
     TestModel reference(make_reference_backend(), c.shape, limits, 0.2);
     Random random(5);
     double along = 0, exact_squares = 0;

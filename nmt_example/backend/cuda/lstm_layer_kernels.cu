@@ -32,9 +32,9 @@ void add_packed_lstm(cudaStream_t stream, const PackedLstm& from, const Tensor& 
   for_each(stream, kernel.rows + 1, kernel.cols, [=] __device__(Index k, Index column) {
     const Index gate = column / units, unit = column % units;
     if (k < inputs) {
-      kernel(k, column) += from.input[gate][unit * from.columns + k];
+      kernel.set(k, column, kernel(k, column) + from.input[gate][unit * from.columns + k]);
     } else if (k < kernel.rows) {
-      kernel(k, column) += from.recurrent[gate][unit * units + k - inputs];
+      kernel.set(k, column, kernel(k, column) + from.recurrent[gate][unit * units + k - inputs]);
     } else {
       bias[column] += from.bias[gate][unit];
     }
@@ -46,9 +46,9 @@ void gather_lstm_input(cudaStream_t stream, const ReadingOrder& order, const Ten
   for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) {
     const Index place = r / order.batch, b = r % order.batch;
     if (place >= order.length(b)) {
-      read(r, c) = c == from.cols ? 1.0f : 0.0f;
+      read.set(r, c, c == from.cols ? 1.0f : 0.0f);
     } else {
-      read(r, c) = c < from.cols ? from(order.turned(b, place) * order.batch + b, c) : 0.0f;
+      read.set(r, c, c < from.cols ? from(order.turned(b, place) * order.batch + b, c) : 0.0f);
     }
   });
 }
@@ -67,8 +67,8 @@ void scatter_lstm_output(cudaStream_t stream, const ReadingOrder& order, const T
     } else {
       state = from((length - 1) * order.batch + b, c);
     }
-    states((order.backwards ? step : step + 1) * order.batch + b, c) = state;
-    if (out.data != nullptr) out(r, c) = masked ? 0.0f : state;
+    states.set((order.backwards ? step : step + 1) * order.batch + b, c, state);
+    if (out.data != nullptr) out.set(r, c, masked ? 0.0f : state);
   });
 }
 
@@ -79,7 +79,7 @@ void gather_lstm_gradient(cudaStream_t stream, const ReadingOrder& order, const 
     const Index place = r / order.batch, b = r % order.batch, length = order.length(b);
     float gradient = place < length ? from(order.turned(b, place) * order.batch + b, c) : 0.0f;
     if (place == length - 1) gradient += last(b, c);
-    read(r, c) = gradient;
+    read.set(r, c, gradient);
   });
 }
 
@@ -88,7 +88,7 @@ void scatter_lstm_gradient(cudaStream_t stream, const ReadingOrder& order, const
   const View from = d_read, to = d_x;
   for_each(stream, d_x.rows, d_x.cols, [=] __device__(Index r, Index c) {
     const Index step = r / order.batch, b = r % order.batch;
-    to(r, c) = step < order.length(b) ? from(order.turned(b, step) * order.batch + b, c) : 0.0f;
+    to.set(r, c, step < order.length(b) ? from(order.turned(b, step) * order.batch + b, c) : 0.0f);
   });
 }
 
@@ -96,7 +96,7 @@ void take_first_gradient(cudaStream_t stream, const ReadingOrder& order, const T
                          const Tensor& d_h) {
   const View from = d_first, to = d_h;
   for_each(stream, d_h.rows, d_h.cols, [=] __device__(Index b, Index c) {
-    if (order.length(b) > 0) to(b, c) = from(b, c);
+    if (order.length(b) > 0) to.set(b, c, from(b, c));
   });
 }
 
