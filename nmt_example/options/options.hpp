@@ -113,12 +113,12 @@ struct Options {
   Dtype dtype = Dtype::f32;  ///< mixed: layers compute and keep 16 bits, parameters have 32.
   MixedType mixed_type = MixedType::automatic;
   LossScaling loss_scaling = LossScaling::automatic;  ///< See LossScale.
-  double loss_scale = 16384;                    ///< The scale of static, and the largest of the other rules.
+  double loss_scale = 16384;  ///< The scale of static, and the largest of the other rules.
   std::int64_t loss_scale_window = 2000;
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   DeviceKind device = DeviceKind::cpu;
   LstmMethod rnn = LstmMethod::automatic;  ///< See choose_lstm.
-  bool sparse_embeddings = true;  ///< Sends only rows of looked-up words, where that is less.
+  bool sparse_embeddings = true;           ///< Sends only rows of looked-up words, where that is less.
   ddl::DataType gradient_wire = ddl::DataType::f32;  ///< Between hosts.
   bool sharded_update = false;                       ///< Each rank updates its part of the parameters.
   std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.

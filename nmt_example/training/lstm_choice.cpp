@@ -10,6 +10,7 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/training/evaluation.hpp"
+#include "nmt_example/training/setup.hpp"
 
 namespace nmt {
 namespace {
@@ -72,6 +73,10 @@ double difference(const std::vector<float>& actual, const std::vector<float>& ex
   return std::sqrt(squares / std::max(all, 1e-30));
 }
 
+std::string use(LstmMethod method, const Options& options, Backend& backend) {
+  return backend.use_lstm(method, options.num_units, activation_type(options, backend));
+}
+
 LstmChoice fastest(const Options& options, Backend& backend, Model& model, const Dataset& train,
                    std::span<const LstmMethod> methods) {
   const Batch batch = batch_of(options, train);
@@ -80,7 +85,7 @@ LstmChoice fastest(const Options& options, Backend& backend, Model& model, const
   double least = loop.seconds;
   std::string others;
   for (const LstmMethod method : methods) {
-    backend.use_lstm(method);
+    use(method, options, backend);
     Trial trial;
     try {
       trial = trial_of(options, backend, model, batch);
@@ -110,8 +115,9 @@ LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& b
   if (options.device == DeviceKind::cpu || options.unit_type != UnitType::lstm) return {};
   std::vector<LstmMethod> methods;
   std::string missing;
-  for (const LstmMethod method : {LstmMethod::cudnn}) {
-    const std::string why_not = backend.use_lstm(method);
+  for (const LstmMethod method : {LstmMethod::persistent, LstmMethod::cudnn}) {
+    if (method == LstmMethod::persistent && options.dtype != Dtype::mixed) continue;
+    const std::string why_not = use(method, options, backend);
     double ranks_without[1] = {why_not.empty() ? 0.0 : 1.0};
     context.communicator().all_reduce(std::span(ranks_without));
     if (ranks_without[0] == 0) {
@@ -121,7 +127,7 @@ LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& b
                              why_not.empty() ? "other ranks do not have it" : why_not);
     }
   }
-  backend.use_lstm(LstmMethod::loop);
+  use(LstmMethod::loop, options, backend);
   LstmChoice choice;
   const auto known = std::ranges::find(choices_of<LstmMethod>, saved, &Choice<LstmMethod>::name);
   const bool goes_on = known != choices_of<LstmMethod>.end() &&
@@ -137,7 +143,7 @@ LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& b
     choice.method = std::ranges::find(choices_of<LstmMethod>, name, &Choice<LstmMethod>::name)->value;
     choice.reason += missing;
   }
-  backend.use_lstm(choice.method);
+  use(choice.method, options, backend);
   return choice;
 }
 

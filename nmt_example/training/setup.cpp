@@ -48,6 +48,10 @@ ModelTypes model_types(const Options& options, const Backend& backend) {
           .gradients = narrow_gradients ? backend.narrow_type() : backend.type()};
 }
 
+ddl::DataType activation_type(const Options& options, const Backend& backend) {
+  return model_types(options, backend).activations.value_or(backend.type());
+}
+
 int threads_per_rank(const ddl::Context& context, const Options& options) {
   if (options.threads > 0) return options.threads;
   cpu_set_t allowed;
@@ -64,7 +68,8 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
                   ? make_cuda_backend(context.local_rank() % cuda_devices(), precision)
                   : make_cpu_backend(threads_per_rank(context, options));
     const std::string why_not =
-        backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn);
+        backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn,
+                          options.num_units, activation_type(options, *backend));
     if (!why_not.empty()) throw ddl::Error(ddl::ErrorCode::unsupported, why_not);
   });
   return backend;

@@ -23,5 +23,7 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
 /// optimiser take them so; and neither where micro-batches add to them, which loses what is small, nor where
 /// --gradient_wire narrows their sums with error feedback.
 ModelTypes model_types(const Options& options, const Backend& backend);
+/// Of them, that of activations.
+ddl::DataType activation_type(const Options& options, const Backend& backend);
 
 }  // namespace nmt

@@ -31,10 +31,6 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
            .unit = options.lr_schedule_unit}};
 }
 
-LossScale first_loss_scale(const Options& options, const Backend& backend) {
-  return make_loss_scale(options, model_types(options, backend).activations.value_or(backend.type()));
-}
-
 /// The index of a side's embedding; that of no parameter if the side has none.
 std::size_t embedding_of(const Model& model, const ParameterLayout& layout, Side side) {
   const std::string name = embedding_name(model.shape(), side);
@@ -58,10 +54,10 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
       target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)),
       rules_(rules_of(options)),
-      measures_(first_loss_scale(options, backend).measures()),
+      measures_(make_loss_scale(options, activation_type(options, backend)).measures()),
       memory_(backend.allocate(sizeof(Memory))) {
   StepState first;
-  first.loss_scale = first_loss_scale(options, backend);
+  first.loss_scale = make_loss_scale(options, activation_type(options, backend));
   set_state(first);
   model.scale_loss(&memory()->state.loss_scale.value);
   queued_.reserve(most_queued);

@@ -22,22 +22,31 @@ void PrintTo(const LayerCase& c, std::ostream* out) { *out << c.name; }
 
 /// A layer's tensors in a backend's memory, with the same values in all backends.
 struct LayerOf {
-  LayerOf(Memory& memory_, const LayerCase& c) : memory(memory_) {
+  LayerOf(Memory& memory_, const LayerCase& c) : LayerOf(memory_, c, memory_.backend().type()) {}
+  /// `type`: of activations and their gradients.
+  LayerOf(Memory& memory_, const LayerCase& c, ddl::DataType type) : memory(memory_) {
     Random random(7);
     const std::int64_t rows = c.steps * c.batch, first = c.reads_backwards ? rows : 0;
+    const auto activations = [&](const Values& values, Layout layout) {
+      if (type == memory.backend().type()) return memory.tensor(values, layout);
+      owned.push_back(memory->allocate(values.data.size() * ddl::size_of(type)));
+      const Tensor tensor(owned.back().get(), values.rows, values.cols, values.cols, type);
+      memory.write(tensor, values);
+      return tensor;
+    };
     const auto place = [&](std::int64_t cols, Layout layout) {
-      return memory.tensor(random.values(rows, cols), layout);
+      return activations(random.values(rows, cols), layout);
     };
     const Values h0 = random.values(c.batch, c.units), c0 = random.values(c.batch, c.units, -2, 2);
     layer.x = place(c.inputs, c.layout);
     layer.kernel = memory.tensor(random.values(c.inputs + c.units, 4 * c.units), Layout::contiguous);
     layer.bias = memory.tensor(random.values(1, 4 * c.units), Layout::contiguous);
-    layer.gates = memory.tensor(Values(rows, 4 * c.units), Layout::contiguous);
-    layer.h = memory.tensor(Values(rows + c.batch, c.units), Layout::contiguous);
+    layer.gates = activations(Values(rows, 4 * c.units), Layout::contiguous);
+    layer.h = activations(Values(rows + c.batch, c.units), Layout::contiguous);
     layer.c = memory.tensor(Values(rows + c.batch, c.units), Layout::contiguous);
     memory.write(layer.h.row_range(first, c.batch), h0.times(c.from_zero ? 0 : 1));
     memory.write(layer.c.row_range(first, c.batch), c0.times(c.from_zero ? 0 : 1));
-    layer.tanh_c = memory.tensor(Values(rows, c.units), Layout::contiguous);
+    layer.tanh_c = activations(Values(rows, c.units), Layout::contiguous);
     const Tensor output = place(c.units, c.layout);
     if (c.has_output) layer.output = output;
     if (!c.lengths.empty()) layer.lengths = memory.indices(c.lengths);
@@ -46,7 +55,7 @@ struct LayerOf {
     layer.backward_follows = true;
     layer.forget_bias = 0.75;
     gradients.d_output = place(c.units, c.layout);
-    gradients.d_h = memory.tensor(random.values(c.batch, c.units), c.layout);
+    gradients.d_h = activations(random.values(c.batch, c.units), c.layout);
     gradients.d_c = memory.tensor(random.values(c.batch, c.units), Layout::contiguous);
     gradients.d_kernel =
         memory.tensor(random.values(layer.kernel.rows, layer.kernel.cols), Layout::contiguous);
@@ -132,14 +141,15 @@ struct LayerOf {
   Backend::LstmLayer layer;
   Backend::LstmLayerBackward gradients;
   std::int64_t steps = 0, batch = 0;
+  std::vector<std::shared_ptr<void>> owned;
 };
 
-void expect_close(const LayerOf& actual, const LayerOf& expected) {
+void expect_close(const LayerOf& actual, const LayerOf& expected, double roundoff = fp32_roundoff) {
   const auto found = actual.results(), wanted = expected.results();
   ASSERT_EQ(found.size(), wanted.size());
   for (std::size_t i = 0; i < found.size(); ++i) {
     const auto& [name, values] = wanted[i];
-    EXPECT_TRUE(close(found[i].second, values, 256 * fp32_roundoff * (1 + values.largest()))) << name;
+    EXPECT_TRUE(close(found[i].second, values, 256 * roundoff * (1 + values.largest()))) << name;
   }
 }
 
@@ -194,6 +204,38 @@ TEST_P(LstmLayers, GiveTheSameWithoutABackwardPass) {
 INSTANTIATE_TEST_SUITE_P(All, LstmLayers,
                          testing::Combine(testing::ValuesIn(backends_under_test()),
                                           testing::ValuesIn(layer_cases())),
+                         [](const auto& test) {
+                           return std::get<0>(test.param).name + std::get<1>(test.param).name;
+                         });
+
+/// Of the units that the backends expect.
+std::vector<LayerCase> narrow_cases() {
+  std::vector<LayerCase> cases = layer_cases();
+  cases.push_back({"ManySentences", 3, 150, 8, 32});
+  for (std::int32_t b = 0; b < 150; ++b) cases.back().lengths.push_back(b % 4);
+  cases.push_back({"MoreSentencesThanATile", 2, 40, 16, 32, {}, true});
+  for (LayerCase& c : cases) c.units = 32;
+  return cases;
+}
+
+class NarrowLstmLayers : public LstmLayers {};
+
+// Training in 16 bits would go astray.
+TEST_P(NarrowLstmLayers, AreNearTheReferencesSteps) {
+  Memory memory(*backend_), memory_of_reference(*reference_);
+  const ddl::DataType type = backend_->narrow_type();
+  ASSERT_EQ(ddl::size_of(type), 2U);
+  LayerOf actual(memory, layer_, type), expected(memory_of_reference, layer_);
+  expected.forward_by_steps();
+  expected.backward_by_steps();
+  ASSERT_TRUE(memory->lstm_layer_forward(actual.layer));
+  memory->lstm_layer_backward(actual.layer, actual.gradients);
+  expect_close(actual, expected, 0x1p-14);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, NarrowLstmLayers,
+                         testing::Combine(testing::ValuesIn(narrow_backends()),
+                                          testing::ValuesIn(narrow_cases())),
                          [](const auto& test) {
                            return std::get<0>(test.param).name + std::get<1>(test.param).name;
                          });

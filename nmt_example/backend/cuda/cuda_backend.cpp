@@ -204,10 +204,12 @@ class CudaBackend final : public Backend {
   }
 
   // LSTM ----------------------------------------------------------------------------------------
-  std::string use_lstm(LstmMethod method) override {
+  std::string use_lstm(LstmMethod method, std::int64_t units, ddl::DataType activations) override {
     try {
       std::unique_ptr<cuda::LstmLayers> layers;
-      if (method == LstmMethod::cudnn) layers = cuda::make_cudnn_lstm(stream_.get());
+      if (method == LstmMethod::cudnn)
+        layers = cuda::make_cudnn_lstm(stream_.get(), products_ == CUBLAS_COMPUTE_32F_FAST_TF32);
+      if (method == LstmMethod::persistent) layers = cuda::make_persistent_lstm(*this, units, activations);
       lstm_layers_ = std::move(layers);
       return "";
     } catch (const ddl::Error& error) {

@@ -5,49 +5,26 @@
 
 #include "nmt_example/backend/cuda/check.hpp"
 #include "nmt_example/backend/cuda/cudnn_objects.hpp"
+#include "nmt_example/backend/cuda/kernels.hpp"
 #include "nmt_example/backend/cuda/lstm_layer_kernels.hpp"
 #include "nmt_example/backend/cuda/lstm_layers.hpp"
 #include "nmt_example/backend/cuda/memory.hpp"
+#include "nmt_example/backend/cuda/room.hpp"
 
 namespace nmt::cuda {
 namespace {
 
-/// Device memory for a call's tensors, which grows to what the largest call takes.
-class Room {
- public:
-  explicit Room(cudaStream_t stream) : stream_(stream) {}
-  /// Gives back everything.
-  void begin() noexcept { next_ = 0; }
-  void* take(std::size_t bytes) {
-    if (next_ == blocks_.size()) blocks_.emplace_back();
-    auto& [memory, size] = blocks_[next_++];
-    if (bytes > size || memory == nullptr) {
-      memory.reset();
-      memory = allocate_device(bytes, stream_);
-      size = bytes;
-    }
-    return memory.get();
-  }
-  Tensor take(std::int64_t rows, std::int64_t cols) {
-    return {take(static_cast<std::size_t>(rows * cols) * sizeof(float)), rows, cols, cols,
-            ddl::DataType::f32};
-  }
-
- private:
-  cudaStream_t stream_;
-  std::vector<std::pair<std::shared_ptr<void>, std::size_t>> blocks_;
-  std::size_t next_ = 0;
-};
-
-/// A layer's sizes as cuDNN sees them.
+/// A layer as cuDNN sees it.
 struct Sizes {
   std::int64_t steps, batch, units, columns;
+  ddl::DataType type;
 
   Sizes(const ReadingOrder& order, const Backend::LstmLayer& layer)
       : steps(order.steps),
         batch(order.batch),
         units(layer.h.cols),
-        columns((layer.x.cols + (order.lengths != nullptr ? 1 : 0) + 7) / 8 * 8) {}
+        columns((layer.x.cols + (order.lengths != nullptr ? 1 : 0) + 7) / 8 * 8),
+        type(layer.x.type) {}
   [[nodiscard]] std::int64_t rows() const { return steps * batch; }
 };
 
@@ -57,13 +34,14 @@ struct Sizes {
 /// need not know.
 class CudnnLstm final : public LstmLayers {
  public:
-  explicit CudnnLstm(cudaStream_t stream) : stream_(stream), work_(stream), unsaved_(stream) {
+  CudnnLstm(cudaStream_t stream, bool tf32)
+      : stream_(stream), math_(tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH), work_(stream), unsaved_(stream) {
     check(cudnn_.set_stream(handle_, stream), "cudnnSetStream");
     check(cudnn_.set_dropout(no_dropout_, handle_, 0.0f, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
   }
 
   bool forward(const Backend::LstmLayer& layer) override {
-    if (layer.gates.empty() || layer.x.cols == 0 || layer.x.type != ddl::DataType::f32) return false;
+    if (layer.gates.empty() || layer.x.cols == 0) return false;
     const ReadingOrder order(layer);
     const Sizes sizes(order, layer);
     const Weights& weights = packed(layer, sizes);
@@ -71,14 +49,14 @@ class CudnnLstm final : public LstmLayers {
     Saved& saved = layer.backward_follows ? saved_for(layer) : unsaved_;
     saved.room.begin();
     saved.reserve = saved.room.take(reserve_bytes);
-    saved.x = saved.room.take(sizes.rows(), sizes.columns);
-    saved.y = saved.room.take(sizes.rows(), sizes.units);
-    saved.first_h = saved.room.take(sizes.batch, sizes.units);
-    saved.first_c = saved.room.take(sizes.batch, sizes.units);
+    saved.x = saved.room.take(sizes.rows(), sizes.columns, sizes.type);
+    saved.y = saved.room.take(sizes.rows(), sizes.units, sizes.type);
+    saved.first_h = saved.room.take(sizes.batch, sizes.units, sizes.type);
+    saved.first_c = saved.room.take(sizes.batch, sizes.units, sizes.type);
     work_.begin();
     void* const work = work_.take(work_bytes);
-    const Tensor last_h = work_.take(sizes.batch, sizes.units);
-    const Tensor last_c = work_.take(sizes.batch, sizes.units);
+    const Tensor last_h = work_.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor last_c = work_.take(sizes.batch, sizes.units, sizes.type);
 
     const std::int64_t first = layer.reads_backwards ? sizes.rows() : 0;
     copy(layer.h.row_range(first, sizes.batch), saved.first_h);
@@ -104,16 +82,16 @@ class CudnnLstm final : public LstmLayers {
     Saved& saved = node.mapped();
     work_.begin();
     void* const work = work_.take(work_bytes);
-    const Tensor d_y = work_.take(sizes.rows(), sizes.units);
-    const Tensor d_x = work_.take(sizes.rows(), sizes.columns);
-    const Tensor d_last_h = work_.take(sizes.batch, sizes.units);
-    const Tensor d_last_c = work_.take(sizes.batch, sizes.units);
-    const Tensor d_first_h = work_.take(sizes.batch, sizes.units);
-    const Tensor d_first_c = work_.take(sizes.batch, sizes.units);
+    const Tensor d_y = work_.take(sizes.rows(), sizes.units, sizes.type);
+    const Tensor d_x = work_.take(sizes.rows(), sizes.columns, sizes.type);
+    const Tensor d_last_h = work_.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor d_last_c = work_.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor d_first_h = work_.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor d_first_c = work_.take(sizes.batch, sizes.units, sizes.type);
     void* const d_weights = work_.take(weights.bytes);
 
     gather_lstm_gradient(stream_, order, gradients.d_output, gradients.d_h, d_y);
-    zero(d_last_h.data, static_cast<std::size_t>(d_last_h.size()) * sizeof(float));
+    zero(d_last_h.data, static_cast<std::size_t>(d_last_h.size()) * ddl::size_of(sizes.type));
     copy(gradients.d_c, d_last_c);
     check(cudnn_.backward_data(handle_, weights.rnn, nullptr, y_, saved.y.data, d_y.data, x_, d_x.data,
                                states_, saved.first_h.data, d_last_h.data, d_first_h.data, states_,
@@ -143,6 +121,7 @@ class CudnnLstm final : public LstmLayers {
     std::shared_ptr<void> values = {};
     std::uint64_t state = 0;
     std::int64_t columns = 0;
+    ddl::DataType type = ddl::DataType::f32;
   };
   /// What a forward pass leaves to its backward pass.
   struct Saved {
@@ -155,6 +134,11 @@ class CudnnLstm final : public LstmLayers {
     std::size_t work = 0, reserve = 0;
   };
 
+  static cudnnDataType_t cudnn_type(ddl::DataType type) {
+    return type == ddl::DataType::f32    ? CUDNN_DATA_FLOAT
+           : type == ddl::DataType::bf16 ? CUDNN_DATA_BFLOAT16
+                                         : CUDNN_DATA_HALF;
+  }
   static cudnnForwardMode_t mode(bool backward_follows) {
     return backward_follows ? CUDNN_FWD_MODE_TRAINING : CUDNN_FWD_MODE_INFERENCE;
   }
@@ -170,15 +154,17 @@ class CudnnLstm final : public LstmLayers {
 
   const Weights& packed(const Backend::LstmLayer& layer, const Sizes& sizes) {
     Weights& weights = weights_[layer.kernel.data];
-    if (weights.columns != sizes.columns) {
+    if (weights.columns != sizes.columns || weights.type != sizes.type) {
       weights.columns = sizes.columns;
+      weights.type = sizes.type;
       weights.state = 0;
-      check(cudnn_.set_rnn(weights.rnn, CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS,
-                           CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT,
-                           CUDNN_FMA_MATH, static_cast<std::int32_t>(sizes.columns),
-                           static_cast<std::int32_t>(sizes.units), static_cast<std::int32_t>(sizes.units), 1,
-                           no_dropout_, CUDNN_RNN_PADDED_IO_ENABLED),
-            "cudnnSetRNNDescriptor_v8");
+      check(
+          cudnn_.set_rnn(weights.rnn, CUDNN_RNN_ALGO_STANDARD, CUDNN_LSTM, CUDNN_RNN_DOUBLE_BIAS,
+                         CUDNN_UNIDIRECTIONAL, CUDNN_LINEAR_INPUT, cudnn_type(sizes.type), CUDNN_DATA_FLOAT,
+                         sizes.type == ddl::DataType::f32 ? math_ : CUDNN_TENSOR_OP_MATH,
+                         static_cast<std::int32_t>(sizes.columns), static_cast<std::int32_t>(sizes.units),
+                         static_cast<std::int32_t>(sizes.units), 1, no_dropout_, CUDNN_RNN_PADDED_IO_ENABLED),
+          "cudnnSetRNNDescriptor_v8");
       check(cudnn_.weight_bytes(handle_, weights.rnn, &weights.bytes), "cudnnGetRNNWeightSpaceSize");
       weights.values.reset();
       weights.values = allocate_device(weights.bytes, stream_);  // zeros: the second bias stays so
@@ -191,19 +177,19 @@ class CudnnLstm final : public LstmLayers {
   }
 
   PackedLstm matrices(const Weights& weights, const Sizes& sizes, void* values) {
-    PackedLstm packed{.columns = sizes.columns, .input = {}, .recurrent = {}, .bias = {}};
-    const auto find = [&](int layer, float*& matrix, float*& bias) {
-      void *m = nullptr, *b = nullptr;
-      check(cudnn_.weights(handle_, weights.rnn, 0, weights.bytes, values, layer, matrix_, &m, bias_, &b),
+    PackedLstm packed;
+    const auto find = [&](int layer, std::int64_t columns, Tensor& matrix, Tensor& bias) {
+      matrix = {nullptr, sizes.units, columns, columns, sizes.type};
+      bias = {nullptr, 1, sizes.units, sizes.units, sizes.type};
+      check(cudnn_.weights(handle_, weights.rnn, 0, weights.bytes, values, layer, matrix_, &matrix.data,
+                           bias_, &bias.data),
             "cudnnGetRNNWeightParams");
-      matrix = static_cast<float*>(m);
-      bias = static_cast<float*>(b);
     };
     constexpr std::array gates = {0, 2, 1, 3};  // cuDNN's numbers of i, j, f and o
-    float* second_bias = nullptr;
+    Tensor second_bias;
     for (std::size_t g = 0; g < 4; ++g) {
-      find(gates[g], packed.input[g], packed.bias[g]);
-      find(4 + gates[g], packed.recurrent[g], second_bias);
+      find(gates[g], sizes.columns, packed.input[g], packed.bias[g]);
+      find(4 + gates[g], sizes.units, packed.recurrent[g], second_bias);
     }
     return packed;
   }
@@ -216,12 +202,12 @@ class CudnnLstm final : public LstmLayers {
     for (const auto& [data, columns] :
          {std::pair(cudnnRNNDataDescriptor_t(x_), static_cast<int>(sizes.columns)),
           std::pair(cudnnRNNDataDescriptor_t(y_), units)}) {
-      check(cudnn_.set_data(data, CUDNN_DATA_FLOAT, CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, steps, batch,
-                            columns, lengths_.data(), nullptr),
+      check(cudnn_.set_data(data, cudnn_type(sizes.type), CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED, steps,
+                            batch, columns, lengths_.data(), nullptr),
             "cudnnSetRNNDataDescriptor");
     }
     const std::array dimensions = {1, batch, units}, strides = {batch * units, units, 1};
-    check(cudnn_.set_tensor(states_, CUDNN_DATA_FLOAT, 3, dimensions.data(), strides.data()),
+    check(cudnn_.set_tensor(states_, cudnn_type(sizes.type), 3, dimensions.data(), strides.data()),
           "cudnnSetTensorNdDescriptor");
     Bytes bytes;
     check(cudnn_.work_bytes(handle_, weights.rnn, mode(backward_follows), x_, &bytes.work, &bytes.reserve),
@@ -229,17 +215,14 @@ class CudnnLstm final : public LstmLayers {
     return bytes;
   }
 
-  void copy(const Tensor& from, const Tensor& to) {
-    const auto bytes = [](std::int64_t count) { return static_cast<std::size_t>(count) * sizeof(float); };
-    copy_rows(to.data, bytes(to.stride), from.data, bytes(from.stride), bytes(from.cols),
-              static_cast<std::size_t>(from.rows), cudaMemcpyDeviceToDevice, stream_);
-  }
+  void copy(const Tensor& from, const Tensor& to) { convert(stream_, from, to); }
   void zero(void* memory, std::size_t bytes) {
     check(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
   }
 
   const CudnnLibrary& cudnn_ = CudnnLibrary::get();
   cudaStream_t stream_;
+  cudnnMathType_t math_;  // of fp32
   Handle handle_;
   DropoutDescriptor no_dropout_;
   DataDescriptor x_, y_;
@@ -255,8 +238,8 @@ class CudnnLstm final : public LstmLayers {
 
 }  // namespace
 
-std::unique_ptr<LstmLayers> make_cudnn_lstm(cudaStream_t stream) {
-  return std::make_unique<CudnnLstm>(stream);
+std::unique_ptr<LstmLayers> make_cudnn_lstm(cudaStream_t stream, bool tf32) {
+  return std::make_unique<CudnnLstm>(stream, tf32);
 }
 
 }  // namespace nmt::cuda

@@ -1,10 +1,9 @@
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
+#include "nmt_example/backend/cuda/lstm_cell.cuh"
 
 namespace nmt::cuda {
 namespace {
-
-__device__ float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 __device__ bool is_masked(const Indices& lengths, Index step, Index row) {
   return lengths.size != 0 && step >= lengths.data[row];
@@ -32,20 +31,14 @@ void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
       const float rest = products.data != nullptr ? products(from, g * units + u) : 0.0f;
       return gates(r, g * units + u) + rest + bias[g * units + u];
     };
-    const float i = sigmoid(before(0));
-    const float j = tanhf(before(1));
-    const float f = sigmoid(before(2) + forget_bias);
-    const float o = sigmoid(before(3));
-    const float c = c_prev(from, u) * f + i * j;
-    const float t = tanhf(c);
-    gates.set(r, u, i);
-    gates.set(r, units + u, j);
-    gates.set(r, 2 * units + u, f);
-    gates.set(r, 3 * units + u, o);
+    LstmGates of_unit{before(0), before(1), before(2) + forget_bias, before(3)};
+    float c = c_prev(from, u);
+    const float t = lstm_forward(of_unit, c);
+    set_lstm_gates(gates, r, u, of_unit);
     cell.set(r, u, c);
     tanh_c.set(r, u, t);
-    h.set(r, u, o * t);
-    if (output.data != nullptr) output.set(r, u, o * t);
+    h.set(r, u, of_unit.o * t);
+    if (output.data != nullptr) output.set(r, u, of_unit.o * t);
   });
 }
 
@@ -55,22 +48,18 @@ void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& s)
   const Indices lengths = s.lengths;
   const Index step = s.step;
   for_each(stream, s.d_c.rows, s.d_c.cols, [=] __device__(Index r, Index u) {
-    const Index units = d_c.cols;
     const float d_above = d_h(r, u);
     if (is_masked(lengths, step, r)) {
-      for (int g = 0; g < 4; ++g) gates.set(r, g * units + u, 0.0f);
+      set_lstm_gates(gates, r, u, {});
       if (d_h_prev.data != nullptr) d_h_prev.set(r, u, d_above);
       return;
     }
-    const float i = gates(r, u), j = gates(r, units + u), f = gates(r, 2 * units + u),
-                o = gates(r, 3 * units + u), t = tanh_c(r, u);
-    const float d_hidden = d_above + (d_output.data != nullptr ? d_output(r, u) : 0.0f);
-    const float d_cell = d_c(r, u) + d_hidden * o * (1.0f - t * t);
-    gates.set(r, u, d_cell * j * i * (1.0f - i));
-    gates.set(r, units + u, d_cell * i * (1.0f - j * j));
-    gates.set(r, 2 * units + u, d_cell * c_prev(r, u) * f * (1.0f - f));
-    gates.set(r, 3 * units + u, d_hidden * t * o * (1.0f - o));
-    d_c.set(r, u, d_cell * f);
+    LstmGates of_unit = lstm_gates(gates, r, u);
+    float d_cell = d_c(r, u);
+    lstm_backward(of_unit, tanh_c(r, u), c_prev(r, u),
+                  d_above + (d_output.data != nullptr ? d_output(r, u) : 0.0f), d_cell);
+    set_lstm_gates(gates, r, u, of_unit);
+    d_c.set(r, u, d_cell);
     if (d_h_prev.data != nullptr) d_h_prev.set(r, u, 0.0f);
   });
 }

@@ -3,40 +3,56 @@
 
 namespace nmt::cuda {
 
-void pack_lstm(cudaStream_t stream, const Backend::LstmLayer& layer, const PackedLstm& to) {
+namespace {
+
+/// A view of each of a layer's packed weights.
+struct PackedViews {
+  View input[4], recurrent[4], bias[4];
+  explicit PackedViews(const PackedLstm& w)
+      : input{w.input[0], w.input[1], w.input[2], w.input[3]},
+        recurrent{w.recurrent[0], w.recurrent[1], w.recurrent[2], w.recurrent[3]},
+        bias{w.bias[0], w.bias[1], w.bias[2], w.bias[3]} {}
+};
+
+}  // namespace
+
+void pack_lstm(cudaStream_t stream, const Backend::LstmLayer& layer, const PackedLstm& weights) {
   const View kernel = layer.kernel;
+  const PackedViews to(weights);
+  const Index columns = weights.input[0].cols;
   const float* const bias = layer.bias.as<float>();
   const Index units = kernel.cols / 4, inputs = kernel.rows - units;
   const auto forget_bias = static_cast<float>(layer.forget_bias);
-  for_each(stream, to.columns + units + 1, kernel.cols, [=] __device__(Index k, Index column) {
+  for_each(stream, columns + units + 1, kernel.cols, [=] __device__(Index k, Index column) {
     const Index gate = column / units, unit = column % units;
     const bool forgets = gate == 2;
     if (k < inputs) {
-      to.input[gate][unit * to.columns + k] = kernel(k, column);
-    } else if (k < to.columns) {
+      to.input[gate].set(unit, k, kernel(k, column));
+    } else if (k < columns) {
       const bool keeps = k == inputs && (gate == 0 || forgets);
-      to.input[gate][unit * to.columns + k] = !keeps ? 0.0f : forgets ? gate_limit : -gate_limit;
-    } else if (k < to.columns + units) {
-      to.recurrent[gate][unit * units + k - to.columns] = kernel(inputs + k - to.columns, column);
+      to.input[gate].set(unit, k, !keeps ? 0.0f : forgets ? gate_limit : -gate_limit);
+    } else if (k < columns + units) {
+      to.recurrent[gate].set(unit, k - columns, kernel(inputs + k - columns, column));
     } else {
-      to.bias[gate][unit] = bias[column] + (forgets ? forget_bias : 0.0f);
+      to.bias[gate].set(0, unit, bias[column] + (forgets ? forget_bias : 0.0f));
     }
   });
 }
 
-void add_packed_lstm(cudaStream_t stream, const PackedLstm& from, const Tensor& to_kernel,
+void add_packed_lstm(cudaStream_t stream, const PackedLstm& weights, const Tensor& to_kernel,
                      const Tensor& to_bias) {
   const View kernel = to_kernel;
+  const PackedViews from(weights);
   float* const bias = to_bias.as<float>();
   const Index units = kernel.cols / 4, inputs = kernel.rows - units;
   for_each(stream, kernel.rows + 1, kernel.cols, [=] __device__(Index k, Index column) {
     const Index gate = column / units, unit = column % units;
     if (k < inputs) {
-      kernel.set(k, column, kernel(k, column) + from.input[gate][unit * from.columns + k]);
+      kernel.set(k, column, kernel(k, column) + from.input[gate](unit, k));
     } else if (k < kernel.rows) {
-      kernel.set(k, column, kernel(k, column) + from.recurrent[gate][unit * units + k - inputs]);
+      kernel.set(k, column, kernel(k, column) + from.recurrent[gate](unit, k - inputs));
     } else {
-      bias[column] += from.bias[gate][unit];
+      bias[column] += from.bias[gate](0, unit);
     }
   });
 }

@@ -39,8 +39,7 @@ inline constexpr float gate_limit = 1e4f;
 /// input, one [units, units] for h, and a bias. The first of the columns beyond the input's is 1 beyond a
 /// sentence's end, and closes the input gate and opens the forget gate, so that c stays.
 struct PackedLstm {
-  std::int64_t columns;
-  float *input[4], *recurrent[4], *bias[4];
+  Tensor input[4], recurrent[4], bias[4];
 };
 
 void pack_lstm(cudaStream_t stream, const Backend::LstmLayer& layer, const PackedLstm& to);

@@ -1,24 +1,24 @@
 // cuDNN for emulated devices: a libcudnn.so.9 that computes LSTM layers in plain loops. Has only the
 // functions that the library uses, and refuses what cuDNN refuses: unpacked layouts without padded input,
 // backward passes of weights before those of data, work memory of other sizes. Without CUDNN_FMA_MATH,
-// factors lose TF32's bits.
+// factors of fp32 lose TF32's bits. Sums are fp32, and rounded where they are stored.
 
 #include <cudnn_adv.h>
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
+#include <cstddef>
 #include <vector>
 
+#include "ddl/float16.hpp"
 #include "device/emulated/emulated_cuda.hpp"
+#include "device/emulated/emulated_lstm.hpp"
 
 struct cudnnContext {
   cudaStream_t stream = nullptr;
 };
 struct cudnnTensorStruct {
   std::vector<int> dimensions;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
 };
 struct cudnnDropoutStruct {
   bool is_set = false;
@@ -26,53 +26,49 @@ struct cudnnDropoutStruct {
 struct cudnnRNNStruct {
   int inputs = 0, units = 0;
   bool is_exact = true;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
 };
 struct cudnnRNNDataStruct {
   int steps = 0, batch = 0, vector = 0;
+  cudnnDataType_t type = CUDNN_DATA_FLOAT;
 };
 
 namespace {
 
+using namespace emulated_lstm;
+
 constexpr char cudnn_kernel = 0;
-constexpr std::size_t gap = 40;  // floats between weights
 
-std::size_t size(int a, int b = 1) { return static_cast<std::size_t>(a) * static_cast<std::size_t>(b); }
+bool is_known(cudnnDataType_t type) {
+  return type == CUDNN_DATA_FLOAT || type == CUDNN_DATA_BFLOAT16 || type == CUDNN_DATA_HALF;
+}
+std::size_t size_of(cudnnDataType_t type) { return type == CUDNN_DATA_FLOAT ? 4 : 2; }
 
-/// Where a weight space has its parts, in floats. Matrices 0 to 3 are the input's, of gates i, f, g, o; 4 to
-/// 7 are h's. Biases come after all matrices.
-struct Weights {
-  explicit Weights(const cudnnRNNStruct& rnn) : inputs(size(rnn.inputs)), units(size(rnn.units)) {}
-  [[nodiscard]] std::size_t matrix(int number) const {
-    const auto n = static_cast<std::size_t>(number);
-    return std::min<std::size_t>(n, 4) * (units * inputs + gap) + (n > 4 ? n - 4 : 0) * (units * units + gap);
-  }
-  [[nodiscard]] std::size_t bias(int number) const {
-    return matrix(8) + static_cast<std::size_t>(number) * (units + gap);
-  }
-  [[nodiscard]] std::size_t bytes() const { return bias(8) * sizeof(float); }
-  std::size_t inputs, units;
-};
+/// Numbers of any type, as fp32.
+std::vector<float> read(const void* from, std::size_t count, cudnnDataType_t type) {
+  std::vector<float> values(count);
+  const auto copy = [&]<typename T>(const T* source) {
+    std::transform(source, source + count, values.begin(), [](T x) { return static_cast<float>(x); });
+  };
+  if (type == CUDNN_DATA_FLOAT) copy(static_cast<const float*>(from));
+  if (type == CUDNN_DATA_BFLOAT16) copy(static_cast<const ddl::bfloat16*>(from));
+  if (type == CUDNN_DATA_HALF) copy(static_cast<const ddl::float16*>(from));
+  return values;
+}
+void write(const std::vector<float>& values, void* to, cudnnDataType_t type) {
+  const auto copy = [&]<typename T>(T* target) {
+    std::transform(values.begin(), values.end(), target, [](float x) { return T(x); });
+  };
+  if (type == CUDNN_DATA_FLOAT) copy(static_cast<float*>(to));
+  if (type == CUDNN_DATA_BFLOAT16) copy(static_cast<ddl::bfloat16*>(to));
+  if (type == CUDNN_DATA_HALF) copy(static_cast<ddl::float16*>(to));
+}
 
-/// A layer's steps.
-struct Layer {
-  int steps, batch, inputs, units;
-  bool is_exact;
-
-  [[nodiscard]] std::size_t rows() const { return size(steps, batch); }
-  /// For each row: gates i, f, g and o, which the backward pass replaces by their gradients; c; and a mark of
-  /// which pass was last.
-  [[nodiscard]] std::size_t reserve_bytes() const { return (rows() * 5 * size(units) + 1) * sizeof(float); }
-  [[nodiscard]] std::size_t work_bytes() const { return size(batch, units) * sizeof(float); }
-  /// A factor of a product.
-  [[nodiscard]] float factor(float x) const {
-    return is_exact ? x : std::bit_cast<float>(std::bit_cast<std::uint32_t>(x) & 0xffffe000u);
-  }
-  [[nodiscard]] float dot(const float* a, const float* b, std::size_t count) const {
-    double sum = 0;
-    for (std::size_t k = 0; k < count; ++k)
-      sum += static_cast<double>(factor(a[k])) * static_cast<double>(factor(b[k]));
-    return static_cast<float>(sum);
-  }
+/// A weight space of a type.
+struct Space : Weights {
+  explicit Space(const cudnnRNNStruct& rnn) : Weights(rnn.inputs, rnn.units), type(rnn.type) {}
+  [[nodiscard]] std::size_t bytes() const { return count() * size_of(type); }
+  cudnnDataType_t type;
 };
 
 Layer layer_of(const cudnnRNNStruct& rnn, const cudnnRNNDataStruct& x) {
@@ -83,99 +79,8 @@ bool fits(const cudnnRNNStruct& rnn, const cudnnRNNDataStruct& x, const cudnnRNN
           const cudnnTensorStruct& h, const cudnnTensorStruct& c) {
   const std::vector<int> states = {1, x.batch, rnn.units};
   return x.vector == rnn.inputs && y.vector == rnn.units && x.steps == y.steps && x.batch == y.batch &&
-         h.dimensions == states && c.dimensions == states;
-}
-
-float sigmoid(float x) { return 1.0f / (1.0f + std::exp(-x)); }
-
-void forward(const Layer& layer, const Weights& at, const float* weights, const float* x, float* y,
-             const float* hx, float* hy, const float* cx, float* cy, float* reserve) {
-  const std::size_t units = at.units, batch = size(layer.batch);
-  std::vector<float> c(cx, cx + batch * units);
-  for (std::size_t row = 0; row < layer.rows(); ++row) {
-    const std::size_t b = row % batch;
-    const float* const h = row < batch ? hx + b * units : y + (row - batch) * units;
-    for (std::size_t u = 0; u < units; ++u) {
-      float gate[4];
-      for (int g = 0; g < 4; ++g) {
-        const float sum = layer.dot(weights + at.matrix(g) + u * at.inputs, x + row * at.inputs, at.inputs) +
-                          layer.dot(weights + at.matrix(4 + g) + u * units, h, units) +
-                          weights[at.bias(g) + u] + weights[at.bias(4 + g) + u];
-        gate[g] = g == 2 ? std::tanh(sum) : sigmoid(sum);
-      }
-      float& cell = c[b * units + u];
-      cell = gate[1] * cell + gate[0] * gate[2];
-      y[row * units + u] = gate[3] * std::tanh(cell);
-      if (reserve == nullptr) continue;
-      for (std::size_t g = 0; g < 4; ++g) reserve[(row * 5 + g) * units + u] = gate[g];
-      reserve[(row * 5 + 4) * units + u] = cell;
-    }
-  }
-  std::copy(y + (layer.rows() - batch) * units, y + layer.rows() * units, hy);
-  std::ranges::copy(c, cy);
-  if (reserve != nullptr) reserve[layer.rows() * 5 * units] = 1;
-}
-
-void backward_data(const Layer& layer, const Weights& at, const float* weights, const float* dy, float* dx,
-                   const float* dhy, float* dhx, const float* cx, const float* dcy, float* dcx,
-                   float* reserve) {
-  const std::size_t units = at.units, batch = size(layer.batch);
-  std::vector<float> dh(dhy, dhy + batch * units), dc(dcy, dcy + batch * units);
-  for (std::size_t row = layer.rows(); row-- > 0;) {
-    const std::size_t b = row % batch;
-    float* const gates = reserve + row * 5 * units;
-    for (std::size_t u = 0; u < units; ++u) {
-      float &i = gates[u], &f = gates[units + u], &g = gates[2 * units + u], &o = gates[3 * units + u];
-      const float t = std::tanh(gates[4 * units + u]);
-      const float before = row < batch ? cx[b * units + u] : reserve[((row - batch) * 5 + 4) * units + u];
-      const float d = dh[b * units + u] + dy[row * units + u];
-      float& d_cell = dc[b * units + u];
-      d_cell += d * o * (1 - t * t);
-      const float di = d_cell * g * i * (1 - i), df = d_cell * before * f * (1 - f),
-                  dg = d_cell * i * (1 - g * g), d_o = d * t * o * (1 - o);
-      d_cell *= f;
-      i = di, f = df, g = dg, o = d_o;
-    }
-    const auto back = [&](int first, std::size_t columns, float* to) {
-      for (std::size_t k = 0; k < columns; ++k) {
-        double sum = 0;
-        for (int g = 0; g < 4; ++g) {
-          for (std::size_t u = 0; u < units; ++u) {
-            const float w = layer.factor(weights[at.matrix(first + g) + u * columns + k]);
-            sum += static_cast<double>(layer.factor(gates[static_cast<std::size_t>(g) * units + u])) *
-                   static_cast<double>(w);
-          }
-        }
-        to[k] = static_cast<float>(sum);
-      }
-    };
-    back(0, at.inputs, dx + row * at.inputs);
-    back(4, units, dh.data() + b * units);
-  }
-  std::ranges::copy(dh, dhx);
-  std::ranges::copy(dc, dcx);
-  reserve[layer.rows() * 5 * units] = 2;
-}
-
-void backward_weights(const Layer& layer, const Weights& at, float* weights, const float* x, const float* hx,
-                      const float* y, const float* reserve) {
-  const std::size_t units = at.units, batch = size(layer.batch);
-  // A NaN shows that there was no backward pass of the data.
-  const float one = reserve[layer.rows() * 5 * units] == 2.0f ? 1.0f : NAN;
-  for (std::size_t row = 0; row < layer.rows(); ++row) {
-    const float* const h = row < batch ? hx + row * units : y + (row - batch) * units;
-    for (int g = 0; g < 4; ++g) {
-      for (std::size_t u = 0; u < units; ++u) {
-        const float d = one * reserve[(row * 5 + static_cast<std::size_t>(g)) * units + u];
-        for (std::size_t k = 0; k < at.inputs; ++k)
-          weights[at.matrix(g) + u * at.inputs + k] += layer.factor(d) * layer.factor(x[row * at.inputs + k]);
-        for (std::size_t k = 0; k < units; ++k)
-          weights[at.matrix(4 + g) + u * units + k] += layer.factor(d) * layer.factor(h[k]);
-        weights[at.bias(g) + u] += d;
-        weights[at.bias(4 + g) + u] += d;
-      }
-    }
-  }
+         h.dimensions == states && c.dimensions == states && x.type == rnn.type && y.type == rnn.type &&
+         h.type == rnn.type && c.type == rnn.type;
 }
 
 template <typename Body>
@@ -197,9 +102,6 @@ cudnnStatus_t destroy(T* object) {
   return CUDNN_STATUS_SUCCESS;
 }
 
-const float* floats(const void* memory) { return static_cast<const float*>(memory); }
-float* floats(void* memory) { return static_cast<float*>(memory); }
-
 }  // namespace
 
 extern "C" {
@@ -218,10 +120,11 @@ cudnnStatus_t cudnnCreateTensorDescriptor(cudnnTensorDescriptor_t* tensor) { ret
 cudnnStatus_t cudnnDestroyTensorDescriptor(cudnnTensorDescriptor_t tensor) { return destroy(tensor); }
 cudnnStatus_t cudnnSetTensorNdDescriptor(cudnnTensorDescriptor_t tensor, cudnnDataType_t type, int count,
                                          const int dimensions[], const int strides[]) {
-  if (type != CUDNN_DATA_FLOAT || count != 3) return CUDNN_STATUS_NOT_SUPPORTED;
+  if (!is_known(type) || count != 3) return CUDNN_STATUS_NOT_SUPPORTED;
   if (strides[2] != 1 || strides[1] != dimensions[2] || strides[0] != dimensions[1] * dimensions[2])
     return CUDNN_STATUS_BAD_PARAM;
   tensor->dimensions.assign(dimensions, dimensions + count);
+  tensor->type = type;
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -242,11 +145,11 @@ cudnnStatus_t cudnnSetRNNDescriptor_v8(cudnnRNNDescriptor_t rnn, cudnnRNNAlgo_t 
                                        int32_t inputs, int32_t units, int32_t projection, int32_t layers,
                                        cudnnDropoutDescriptor_t dropout, uint32_t flags) {
   if (algorithm != CUDNN_RNN_ALGO_STANDARD || mode != CUDNN_LSTM || bias != CUDNN_RNN_DOUBLE_BIAS ||
-      direction != CUDNN_UNIDIRECTIONAL || input != CUDNN_LINEAR_INPUT || data != CUDNN_DATA_FLOAT ||
+      direction != CUDNN_UNIDIRECTIONAL || input != CUDNN_LINEAR_INPUT || !is_known(data) ||
       precision != CUDNN_DATA_FLOAT || projection != units || layers != 1)
     return CUDNN_STATUS_NOT_SUPPORTED;
   if (!dropout->is_set || flags != CUDNN_RNN_PADDED_IO_ENABLED) return CUDNN_STATUS_BAD_PARAM;
-  *rnn = {inputs, units, math == CUDNN_FMA_MATH};
+  *rnn = {inputs, units, data != CUDNN_DATA_FLOAT || math == CUDNN_FMA_MATH, data};
   return CUDNN_STATUS_SUCCESS;
 }
 
@@ -255,27 +158,27 @@ cudnnStatus_t cudnnDestroyRNNDataDescriptor(cudnnRNNDataDescriptor_t data) { ret
 cudnnStatus_t cudnnSetRNNDataDescriptor(cudnnRNNDataDescriptor_t data, cudnnDataType_t type,
                                         cudnnRNNDataLayout_t layout, int steps, int batch, int vector,
                                         const int lengths[], void*) {
-  if (type != CUDNN_DATA_FLOAT || layout != CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED)
+  if (!is_known(type) || layout != CUDNN_RNN_DATA_LAYOUT_SEQ_MAJOR_UNPACKED)
     return CUDNN_STATUS_NOT_SUPPORTED;
   if (steps <= 0 || batch <= 0 || vector <= 0) return CUDNN_STATUS_BAD_PARAM;
   if (std::any_of(lengths, lengths + batch, [&](int length) { return length != steps; }))
     return CUDNN_STATUS_NOT_SUPPORTED;
-  *data = {steps, batch, vector};
+  *data = {steps, batch, vector, type};
   return CUDNN_STATUS_SUCCESS;
 }
 
 cudnnStatus_t cudnnGetRNNWeightSpaceSize(cudnnHandle_t, cudnnRNNDescriptor_t rnn, size_t* bytes) {
-  *bytes = Weights(*rnn).bytes();
+  *bytes = Space(*rnn).bytes();
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnGetRNNWeightParams(cudnnHandle_t, cudnnRNNDescriptor_t rnn, int32_t layer, size_t bytes,
                                       const void* space, int32_t number, cudnnTensorDescriptor_t,
                                       void** matrix, cudnnTensorDescriptor_t, void** bias) {
-  const Weights at(*rnn);
+  const Space at(*rnn);
   if (layer != 0 || bytes != at.bytes() || number < 0 || number > 7) return CUDNN_STATUS_BAD_PARAM;
-  float* const first = floats(const_cast<void*>(space));
-  *matrix = first + at.matrix(number);
-  *bias = first + at.bias(number);
+  auto* const first = static_cast<std::byte*>(const_cast<void*>(space));
+  *matrix = first + at.matrix(number) * size_of(at.type);
+  *bias = first + at.bias(number) * size_of(at.type);
   return CUDNN_STATUS_SUCCESS;
 }
 cudnnStatus_t cudnnGetRNNTempSpaceSizes(cudnnHandle_t, cudnnRNNDescriptor_t rnn, cudnnForwardMode_t mode,
@@ -294,12 +197,19 @@ cudnnStatus_t cudnnRNNForward(cudnnHandle_t handle, cudnnRNNDescriptor_t rnn, cu
                               size_t reserve_bytes, void* reserve) {
   const Layer layer = layer_of(*rnn, *x_data);
   const bool trains = mode == CUDNN_FWD_MODE_TRAINING;
-  if (!fits(*rnn, *x_data, *y_data, *h_tensor, *c_tensor) || weight_bytes != Weights(*rnn).bytes() ||
+  if (!fits(*rnn, *x_data, *y_data, *h_tensor, *c_tensor) || weight_bytes != Space(*rnn).bytes() ||
       work_bytes < layer.work_bytes() || (trains && reserve_bytes < layer.reserve_bytes()))
     return CUDNN_STATUS_BAD_PARAM;
-  return queue(handle, [=, at = Weights(*rnn)] {
-    forward(layer, at, floats(weights), floats(x), floats(y), floats(hx), floats(hy), floats(cx), floats(cy),
-            trains ? floats(reserve) : nullptr);
+  return queue(handle, [=, at = Space(*rnn)] {
+    const std::size_t states = size(layer.batch, layer.units);
+    std::vector<float> to(layer.rows() * at.units), last_h(states), last_c(states);
+    forward(layer, at, read(weights, at.count(), at.type).data(),
+            read(x, layer.rows() * at.inputs, at.type).data(), to.data(), read(hx, states, at.type).data(),
+            last_h.data(), read(cx, states, at.type).data(), last_c.data(),
+            trains ? static_cast<float*>(reserve) : nullptr);
+    write(to, y, at.type);
+    write(last_h, hy, at.type);
+    write(last_c, cy, at.type);
   });
 }
 
@@ -311,12 +221,19 @@ cudnnStatus_t cudnnRNNBackwardData_v8(cudnnHandle_t handle, cudnnRNNDescriptor_t
                                       const void* dcy, void* dcx, size_t weight_bytes, const void* weights,
                                       size_t work_bytes, void*, size_t reserve_bytes, void* reserve) {
   const Layer layer = layer_of(*rnn, *x_data);
-  if (!fits(*rnn, *x_data, *y_data, *h_tensor, *c_tensor) || weight_bytes != Weights(*rnn).bytes() ||
+  if (!fits(*rnn, *x_data, *y_data, *h_tensor, *c_tensor) || weight_bytes != Space(*rnn).bytes() ||
       work_bytes < layer.work_bytes() || reserve_bytes < layer.reserve_bytes())
     return CUDNN_STATUS_BAD_PARAM;
-  return queue(handle, [=, at = Weights(*rnn)] {
-    backward_data(layer, at, floats(weights), floats(dy), floats(dx), floats(dhy), floats(dhx), floats(cx),
-                  floats(dcy), floats(dcx), floats(reserve));
+  return queue(handle, [=, at = Space(*rnn)] {
+    const std::size_t states = size(layer.batch, layer.units);
+    std::vector<float> to(layer.rows() * at.inputs), first_h(states), first_c(states);
+    backward_data(layer, at, read(weights, at.count(), at.type).data(),
+                  read(dy, layer.rows() * at.units, at.type).data(), to.data(),
+                  read(dhy, states, at.type).data(), first_h.data(), read(cx, states, at.type).data(),
+                  read(dcy, states, at.type).data(), first_c.data(), static_cast<float*>(reserve));
+    write(to, dx, at.type);
+    write(first_h, dhx, at.type);
+    write(first_c, dcx, at.type);
   });
 }
 
@@ -329,11 +246,15 @@ cudnnStatus_t cudnnRNNBackwardWeights_v8(cudnnHandle_t handle, cudnnRNNDescripto
                                          void* reserve) {
   const Layer layer = layer_of(*rnn, *x_data);
   if (mode != CUDNN_WGRAD_MODE_ADD) return CUDNN_STATUS_NOT_SUPPORTED;
-  if (!fits(*rnn, *x_data, *y_data, *h_tensor, *h_tensor) || weight_bytes != Weights(*rnn).bytes() ||
+  if (!fits(*rnn, *x_data, *y_data, *h_tensor, *h_tensor) || weight_bytes != Space(*rnn).bytes() ||
       work_bytes < layer.work_bytes() || reserve_bytes < layer.reserve_bytes())
     return CUDNN_STATUS_BAD_PARAM;
-  return queue(handle, [=, at = Weights(*rnn)] {
-    backward_weights(layer, at, floats(d_weights), floats(x), floats(hx), floats(y), floats(reserve));
+  return queue(handle, [=, at = Space(*rnn)] {
+    std::vector<float> to = read(d_weights, at.count(), at.type);
+    backward_weights(layer, at, to.data(), read(x, layer.rows() * at.inputs, at.type).data(),
+                     read(hx, size(layer.batch, layer.units), at.type).data(),
+                     read(y, layer.rows() * at.units, at.type).data(), static_cast<const float*>(reserve));
+    write(to, d_weights, at.type);
   });
 }
 

@@ -102,6 +102,12 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMultiProcessorCount:
       *value = machine().multiprocessors;
       break;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
+      *value = 227 << 10;
+      break;
+    case cudaDevAttrCooperativeLaunch:
+      *value = 1;
+      break;
     default:
       *value = 0;
   }
