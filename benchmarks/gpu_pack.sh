@@ -121,7 +121,7 @@ copy_ucx() {
 
 copy_scripts() {
   local script
-  for script in gpu.sh gpu_libraries.sh gpu_steps.sh nmt_reference.sh pytorch_nmt.py gemm_rate.py; do
+  for script in gpu.sh gpu_libraries.sh gpu_steps.sh nmt_reference.sh processor_name.sh pytorch_nmt.py gemm_rate.py; do
     cp "$here/$script" "$bundle/benchmarks/"
   done
   cp "$root"/tests/device/{{device_processes,c_device}_test.sh,python_torch_device_test.py} "$bundle/tests/device/"

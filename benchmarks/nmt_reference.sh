@@ -95,7 +95,7 @@ if [ -n "$pytorch" ]; then
     'BEGIN { printf "ddl_nmt has %.2f times the words/s of PyTorch in %s (the better of its two runs)\n", theirs / ours, a }'
 fi
 if [ -n "$json" ]; then
-  printf '{"benchmark":"nmt_reference","step_ms":%s,"words_per_s":%.0f,"steps":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"attention":%s,"ranks":%s,"flags":"%s","arithmetic":"%s"}\n' \
+  printf '{"benchmark":"nmt_reference","step_ms":%s,"words_per_s":%.0f,"steps":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"attention":%s,"ranks":%s,"flags":"%s","arithmetic":"%s","cpu":"%s"}\n' \
     "$step_ms" "$rate" "$steps" "$units" "$layers" "$vocabulary" "$batch" "$words" "$([ -n "$attention" ] && echo true || echo false)" \
-    "$ranks" "$*" "$arithmetic" >>"$json"
+    "$ranks" "$*" "$arithmetic" "$(bash "$here/processor_name.sh")" >>"$json"
 fi

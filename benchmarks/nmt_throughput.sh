@@ -35,7 +35,7 @@ mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "${flags[@]}" --lo
 
 median=$(sed 's/.*"words_per_s": *\([0-9.e+]*\).*/\1/' "$log" | tail -n +21 | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')
 step_ms=$(sed 's/.*"step_ms": *\([0-9.e+]*\).*/\1/' "$log" | tail -n +21 | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')
-cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
+cpu=$(bash "$(dirname "$0")/processor_name.sh")
 printf 'median of %s steps: %.0f words/s, %.1f ms a step (%s ranks, %s processors, %s, %s)\n' \
   "$((steps - 20))" "$median" "$step_ms" "$ranks" "$(nproc)" "$cpu" "$text"
 if [ -n "$json" ]; then

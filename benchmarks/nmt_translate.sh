@@ -91,8 +91,8 @@ for batch in $batches; do
   rate=$(sed -n 's/^translated .* \([0-9.]*\) lines\/s$/\1/p' "$work/out")
   printf '%s\n' "$rate" >>"$work/ours"
   printf 'batch %s: ddl_nmt: %s sentences/s (%s words written; %s)\n' "$batch" "$rate" "$(wc -w <"$work/translations")" "${*:-f32}"
-  [ -z "$json" ] || printf '{"benchmark":"nmt_translate","sentences_per_s":%s,"beam":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"sentences":%s,"flags":"%s"}\n' \
-    "$rate" "$beam" "$units" "$layers" "$vocabulary" "$batch" "$words" "$sentences" "$*" >>"$json"
+  [ -z "$json" ] || printf '{"benchmark":"nmt_translate","sentences_per_s":%s,"beam":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"sentences":%s,"flags":"%s","cpu":"%s"}\n' \
+    "$rate" "$beam" "$units" "$layers" "$vocabulary" "$batch" "$words" "$sentences" "$*" "$(bash "$here/processor_name.sh")" >>"$json"
 done
 peer
 if [ -n "$pytorch" ]; then

@@ -158,8 +158,8 @@ class Backend {
   }
   /// To be called when parameters have got other values, before the next `multiply`.
   virtual void parameters_changed() {}
-  /// Memory of such copies, of as many as take turns within a step.
-  [[nodiscard]] virtual std::size_t copies_bytes() const { return 0; }
+  /// Memory of such copies, of as many as take turns within a step, and of the largest product.
+  [[nodiscard]] virtual std::size_t product_bytes() const { return 0; }
   /// to[i] += row, [1, cols]
   virtual void add_row(const Tensor& row, const Tensor& to) = 0;
   /// to[0][j] += sum over rows of x[i][j], rounded once.

@@ -164,7 +164,7 @@ class CpuBackend final : public Backend {
     products_.multiply_packed(a, tb, parameter, accumulate, c);
   }
   void parameters_changed() override { products_.forget(); }
-  [[nodiscard]] std::size_t copies_bytes() const override { return products_.copies_bytes(); }
+  [[nodiscard]] std::size_t product_bytes() const override { return products_.bytes(); }
   void add_row(const Tensor& values, const Tensor& to) override {
     for_rows(to.rows, to.cols, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) add_row_to(values, 0, to, r);

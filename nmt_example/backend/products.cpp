@@ -36,6 +36,7 @@ memory::desc packed(std::int64_t rows, std::int64_t cols, ddl::DataType type) {
 dnnl::matmul::primitive_desc product(const dnnl::engine& engine, const memory::desc& a, const memory::desc& b,
                                      const memory::desc& c, bool accumulate) {
   dnnl::primitive_attr how;
+  how.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   if (accumulate) {
     dnnl::post_ops sum;
     sum.append_sum(1.0f);
@@ -95,7 +96,7 @@ constexpr std::int64_t padding = 32;
 /// A product that is ready to run, with its matrices still open.
 struct Product {
   dnnl::matmul run;
-  memory a, b, c;
+  memory a, b, c, scratch;
   std::optional<dnnl::reorder> transposing = {};  ///< Of a first, which is faster than to read it so.
 };
 
@@ -187,10 +188,26 @@ struct Products::Impl {
   const bool emulated = !has_fast_bf16();
   std::vector<float> a_copy, b_copy, sums;
   std::vector<std::uint16_t> transposed;
+  std::shared_ptr<void> scratch;  // of the product that runs
+  std::size_t scratch_bytes = 0;
 
   Product prepared(const memory::desc& a, const memory::desc& b, const memory::desc& c, bool accumulate) {
-    return {dnnl::matmul(product(engine, a, b, c, accumulate)), memory(a, engine, nullptr),
-            memory(b, engine, nullptr), memory(c, engine, nullptr)};
+    const auto how = product(engine, a, b, c, accumulate);
+    return {dnnl::matmul(how), memory(a, engine, nullptr), memory(b, engine, nullptr),
+            memory(c, engine, nullptr), memory(how.scratchpad_desc(), engine, nullptr)};
+  }
+
+  [[nodiscard]] std::size_t bytes() const noexcept {
+    return copies.bytes() + scratch_bytes + transposed.size() * sizeof(std::uint16_t);
+  }
+
+  void* scratch_of(std::size_t bytes) {
+    if (bytes > scratch_bytes) {
+      scratch.reset();
+      scratch = zeroed_memory(bytes);
+      scratch_bytes = bytes;
+    }
+    return scratch.get();
   }
 
   Product prepared(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
@@ -218,8 +235,11 @@ struct Products::Impl {
     }
     product.b.set_data_handle(b);
     product.c.set_data_handle(c.data);
-    product.run.execute(
-        stream, {{DNNL_ARG_SRC, product.a}, {DNNL_ARG_WEIGHTS, product.b}, {DNNL_ARG_DST, product.c}});
+    product.scratch.set_data_handle(scratch_of(product.scratch.get_desc().get_size()));
+    product.run.execute(stream, {{DNNL_ARG_SRC, product.a},
+                                 {DNNL_ARG_WEIGHTS, product.b},
+                                 {DNNL_ARG_DST, product.c},
+                                 {DNNL_ARG_SCRATCHPAD, product.scratch}});
   }
 
   void multiply(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
@@ -284,7 +304,7 @@ Products::~Products() = default;
 
 void Products::forget() noexcept { impl_->copies.forget(); }
 
-std::size_t Products::copies_bytes() const noexcept { return impl_->copies.bytes(); }
+std::size_t Products::bytes() const noexcept { return impl_->bytes(); }
 
 namespace {
 
@@ -296,6 +316,16 @@ void in_parts(std::int64_t size, F f) {
   const std::int64_t whole = size / part * part;
   if (whole > 0) f(std::int64_t{0}, whole);
   if (whole < size) f(whole, size - whole);
+}
+
+/// Calls f(begin, count) for parts of a result's columns. Where it has 16 bits, oneDNN keeps its fp32 sums in
+/// memory twice, and those of a large vocabulary's gradient would be the largest block of a step.
+template <typename F>
+void in_column_parts(const Tensor& c, F f) {
+  constexpr std::int64_t most_sums = std::int64_t{1} << 22, alignment = 64;
+  const std::int64_t part =
+      c.type == ddl::DataType::f32 ? c.cols : std::max(alignment, most_sums / c.rows / alignment * alignment);
+  for (std::int64_t begin = 0; begin < c.cols; begin += part) f(begin, std::min(part, c.cols - begin));
 }
 
 /// Throws oneDNN's error with the sizes.
@@ -322,8 +352,12 @@ void Products::multiply(Transpose ta, Transpose tb, const Tensor& a, const Tenso
       });
     }
     in_parts(a.rows, [&](std::int64_t begin, std::int64_t count) {
+      const Tensor x = a.row_range(begin, count);
       const Tensor y = tb == Transpose::no ? b.row_range(begin, count) : b.col_range(begin, count);
-      impl_->multiply(ta, tb, a.row_range(begin, count), y, accumulate || begin > 0, c);
+      in_column_parts(c, [&](std::int64_t first, std::int64_t width) {
+        const Tensor z = tb == Transpose::no ? y.col_range(first, width) : y.row_range(first, width);
+        impl_->multiply(ta, tb, x, z, accumulate || begin > 0, c.col_range(first, width));
+      });
     });
   });
 }
@@ -348,7 +382,8 @@ double product_rate(std::int64_t rows, std::int64_t cols, std::int64_t inner, dd
   const auto how = product(engine, described(x, Transpose::no), packed(inner, cols, type),
                            described(z, Transpose::no), false);
   dnnl::matmul run(how);
-  memory a(how.src_desc(), engine), b(how.weights_desc(), engine), c(how.dst_desc(), engine);
+  memory a(how.src_desc(), engine), b(how.weights_desc(), engine), c(how.dst_desc(), engine),
+      scratch(how.scratchpad_desc(), engine);
   for (const memory* m : {&a, &b, &c}) {
     std::fill_n(static_cast<std::byte*>(m->get_data_handle()), m->get_desc().get_size(), std::byte{0});
   }
@@ -357,7 +392,9 @@ double product_rate(std::int64_t rows, std::int64_t cols, std::int64_t inner, dd
   double spent = 0;
   for (int call = 0; call < 4 || (spent < enough && call < 1000); ++call) {
     const auto begin = Clock::now();
-    run.execute(stream, {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}});
+    run.execute(
+        stream,
+        {{DNNL_ARG_SRC, a}, {DNNL_ARG_WEIGHTS, b}, {DNNL_ARG_DST, c}, {DNNL_ARG_SCRATCHPAD, scratch}});
     stream.wait();
     const double seconds = std::chrono::duration<double>(Clock::now() - begin).count();
     spent += seconds;

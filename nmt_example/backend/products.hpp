@@ -28,8 +28,8 @@ class Products {
                        const Tensor& c);
   /// The parameters have other values now.
   void forget() noexcept;
-  /// Memory of parameters' copies: of as many as take turns within a step.
-  [[nodiscard]] std::size_t copies_bytes() const noexcept;
+  /// Memory of parameters' copies (of as many as take turns within a step) and of the largest product.
+  [[nodiscard]] std::size_t bytes() const noexcept;
 
  private:
   struct Impl;

@@ -77,7 +77,7 @@ class WrappedBackend : public Backend {
          [&] { inner_->fill_columns_but(x, first, kept, value); });
   }
   void parameters_changed() override { inner_->parameters_changed(); }
-  [[nodiscard]] std::size_t copies_bytes() const override { return inner_->copies_bytes(); }
+  [[nodiscard]] std::size_t product_bytes() const override { return inner_->product_bytes(); }
   void gemm(Transpose ta, Transpose tb, const Tensor& a, const Tensor& b, bool accumulate,
             const Tensor& c) override {
     call(product(ta, tb, a, b, c), [&] { inner_->gemm(ta, tb, a, b, accumulate, c); });

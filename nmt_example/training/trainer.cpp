@@ -332,8 +332,8 @@ class Trainer {
   /// What the first step has shown.
   void note_memory(Progress& progress) {
     progress.note(
-        fmt::format("more memory a rank: {:.0f} MB of copies of parameters for products, {:.0f} of buckets",
-                    megabytes(backend_.copies_bytes()), megabytes(step_.gradients().packed_bytes())));
+        fmt::format("more memory a rank: {:.0f} MB of products (with copies of parameters), {:.0f} of buckets",
+                    megabytes(backend_.product_bytes()), megabytes(step_.gradients().packed_bytes())));
   }
 
   void write_progress(std::optional<Progress>& progress, const StepReport& report) {
