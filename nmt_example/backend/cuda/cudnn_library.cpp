@@ -1,11 +1,8 @@
 #include "nmt_example/backend/cuda/cudnn_library.hpp"
 
-#include <dlfcn.h>
-#include <fmt/format.h>
-
 #include <cstdlib>
 
-#include "ddl/error.hpp"
+#include "nmt_example/backend/cuda/late_library.hpp"
 
 namespace nmt::cuda {
 
@@ -17,43 +14,31 @@ const CudnnLibrary& CudnnLibrary::get() {
 CudnnLibrary::CudnnLibrary(const char* name) {
   // Otherwise cuBLAS inside cuDNN shares its workspace between streams, and sums in any order.
   setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:2", 0);
-  void* library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) {  // the loader may not know the toolkit that this program was built with
-    library = dlopen(fmt::format("{}/{}", DDL_CUDA_LIBRARIES, name).c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  const auto bind = [&](auto& function, const char* symbol) {
-    function = library == nullptr
-                   ? nullptr
-                   : reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, symbol));
-    if (function != nullptr) return;
-    throw ddl::Error(
-        ddl::ErrorCode::unsupported,
-        fmt::format("cuDNN cannot be used: {}. Install cuDNN 9 (PyTorch's packages have it in nvidia/cudnn/"
-                    "lib), and see that LD_LIBRARY_PATH names its folder, or use --rnn=loop",
-                    dlerror()));
-  };
-  bind(create, "cudnnCreate");
-  bind(destroy, "cudnnDestroy");
-  bind(set_stream, "cudnnSetStream");
-  bind(error_string, "cudnnGetErrorString");
-  bind(create_tensor, "cudnnCreateTensorDescriptor");
-  bind(destroy_tensor, "cudnnDestroyTensorDescriptor");
-  bind(set_tensor, "cudnnSetTensorNdDescriptor");
-  bind(create_dropout, "cudnnCreateDropoutDescriptor");
-  bind(destroy_dropout, "cudnnDestroyDropoutDescriptor");
-  bind(set_dropout, "cudnnSetDropoutDescriptor");
-  bind(create_rnn, "cudnnCreateRNNDescriptor");
-  bind(destroy_rnn, "cudnnDestroyRNNDescriptor");
-  bind(set_rnn, "cudnnSetRNNDescriptor_v8");
-  bind(create_data, "cudnnCreateRNNDataDescriptor");
-  bind(destroy_data, "cudnnDestroyRNNDataDescriptor");
-  bind(set_data, "cudnnSetRNNDataDescriptor");
-  bind(weight_bytes, "cudnnGetRNNWeightSpaceSize");
-  bind(weights, "cudnnGetRNNWeightParams");
-  bind(work_bytes, "cudnnGetRNNTempSpaceSizes");
-  bind(forward, "cudnnRNNForward");
-  bind(backward_data, "cudnnRNNBackwardData_v8");
-  bind(backward_weights, "cudnnRNNBackwardWeights_v8");
+  const LateLibrary library(name, "cuDNN",
+                            "Install cuDNN 9 (PyTorch's packages have it in nvidia/cudnn/lib), and see that "
+                            "LD_LIBRARY_PATH names its folder, or use --rnn=loop");
+  library.bind(create, "cudnnCreate");
+  library.bind(destroy, "cudnnDestroy");
+  library.bind(set_stream, "cudnnSetStream");
+  library.bind(error_string, "cudnnGetErrorString");
+  library.bind(create_tensor, "cudnnCreateTensorDescriptor");
+  library.bind(destroy_tensor, "cudnnDestroyTensorDescriptor");
+  library.bind(set_tensor, "cudnnSetTensorNdDescriptor");
+  library.bind(create_dropout, "cudnnCreateDropoutDescriptor");
+  library.bind(destroy_dropout, "cudnnDestroyDropoutDescriptor");
+  library.bind(set_dropout, "cudnnSetDropoutDescriptor");
+  library.bind(create_rnn, "cudnnCreateRNNDescriptor");
+  library.bind(destroy_rnn, "cudnnDestroyRNNDescriptor");
+  library.bind(set_rnn, "cudnnSetRNNDescriptor_v8");
+  library.bind(create_data, "cudnnCreateRNNDataDescriptor");
+  library.bind(destroy_data, "cudnnDestroyRNNDataDescriptor");
+  library.bind(set_data, "cudnnSetRNNDataDescriptor");
+  library.bind(weight_bytes, "cudnnGetRNNWeightSpaceSize");
+  library.bind(weights, "cudnnGetRNNWeightParams");
+  library.bind(work_bytes, "cudnnGetRNNTempSpaceSizes");
+  library.bind(forward, "cudnnRNNForward");
+  library.bind(backward_data, "cudnnRNNBackwardData_v8");
+  library.bind(backward_weights, "cudnnRNNBackwardWeights_v8");
 }
 
 }  // namespace nmt::cuda
