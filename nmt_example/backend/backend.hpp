@@ -170,7 +170,8 @@ class Backend {
   void embedding_forward(const Tensor& table, const Indices& ids, const Tensor& out) {
     gather_rows(table, ids, out);
   }
-  /// table_gradient[ids[i]] += gradient[i], in the order of i; each row is rounded once.
+  /// table_gradient[ids[i]] += gradient[i], in the order of i; each row is rounded once. `cuda` first sums
+  /// the 65th to the 128th gradient of an id, the next 64 and so on, and adds these sums in their order.
   virtual void embedding_backward(const Tensor& gradient, const Indices& ids,
                                   const Tensor& table_gradient) = 0;
 

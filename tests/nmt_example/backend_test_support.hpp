@@ -129,14 +129,15 @@ class Memory {
   /// A tensor filled with 7, which detects an operation that adds instead of assigning.
   Tensor tensor(std::int64_t rows, std::int64_t cols) { return tensor(Values(rows, cols, 7)); }
   Tensor tensor(const Values& values) { return tensor(values, layout_); }
-  Tensor tensor(const Values& values, Layout layout) {
+  Tensor tensor(const Values& values, Layout layout) { return tensor(values, layout, backend_.type()); }
+  Tensor tensor(const Values& values, Layout layout, ddl::DataType type) {
     if (layout == Layout::contiguous) {
-      const Tensor result = raw(values.rows, values.cols, backend_.type());
+      const Tensor result = raw(values.rows, values.cols, type);
       write(result, values);
       return result;
     }
     constexpr std::int64_t margin = 3;
-    const Tensor whole = raw(values.rows + 2, values.cols + 2 * margin, backend_.type());
+    const Tensor whole = raw(values.rows + 2, values.cols + 2 * margin, type);
     write(whole, Values(whole.rows, whole.cols, std::numeric_limits<double>::quiet_NaN()));
     const Tensor view = whole.row_range(1, values.rows).col_range(margin, values.cols);
     write(view, values);

@@ -186,7 +186,8 @@ class CudaBackend final : public Backend {
 
   // Embedding -----------------------------------------------------------------------------------
   void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) override {
-    cuda::embedding_backward(stream_.get(), gradient, ids, table_gradient);
+    double* const scratch = scratch_.doubles(cuda::embedding_scratch(gradient), stream_.get());
+    cuda::embedding_backward(stream_.get(), gradient, ids, table_gradient, scratch);
     check_launch("embedding_backward");
   }
 

@@ -28,12 +28,17 @@ void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& colu
 void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
                       float value);
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to);
-/// Each place looks for its id in all others: ids^2 comparisons. The gradient is read once.
-void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
-                        const Tensor& table_gradient);
 void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,
              std::uint32_t threshold, float scale, const Indices& samples, std::int64_t first_position,
              std::int64_t first_column);
+
+// embedding_kernels.cu
+/// How many f64 of scratch `embedding_backward` takes.
+std::size_t embedding_scratch(const Tensor& gradient);
+/// Sorts the ids in tiles of 512, each of which every id is looked up in. Adds up the gradients of each 64 of
+/// an id's places by themselves, so that a frequent word does not keep one warp busy.
+void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
+                        const Tensor& table_gradient, double* scratch);
 
 // lstm_kernels.cu
 void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& step);

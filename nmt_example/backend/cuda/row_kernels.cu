@@ -23,47 +23,11 @@ __global__ void add_column_sums_kernel(View x, float* to) {
   if (column_of_block == 0 && reduced < x.cols) to[reduced] += total;
 }
 
-constexpr unsigned embedding_threads = 128;
-
-/// Block (i, tile): if place i is the first one with its id, adds the gradients of all places with that id,
-/// in their order, to the tile's columns of that id's row of the table.
-__global__ void embedding_backward_kernel(View gradient, const std::int32_t* ids, Index count, View table) {
-  __shared__ std::int32_t places[embedding_threads];
-  __shared__ unsigned found_by_warp[embedding_threads / 32];
-  const Index i = blockIdx.x;
-  const std::int32_t id = ids[i];
-  bool earlier = false;
-  for (Index j = threadIdx.x; j < i && !earlier; j += embedding_threads) earlier = ids[j] == id;
-  if (__syncthreads_or(earlier)) return;
-
-  const Index column = Index{blockIdx.y} * embedding_threads + threadIdx.x;
-  const unsigned lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float sum = column < gradient.cols ? table(id, column) : 0.0f;
-  for (Index begin = i; begin < count; begin += embedding_threads) {
-    const Index j = begin + threadIdx.x;
-    const bool same = j < count && ids[j] == id;
-    const unsigned same_in_warp = __ballot_sync(0xffffffffu, same);
-    if (lane == 0) found_by_warp[warp] = __popc(same_in_warp);
-    __syncthreads();
-    unsigned before = __popc(same_in_warp & ((1u << lane) - 1)), found = 0;
-    for (unsigned w = 0; w < embedding_threads / 32; ++w) {
-      if (w < warp) before += found_by_warp[w];
-      found += found_by_warp[w];
-    }
-    if (same) places[before] = static_cast<std::int32_t>(j);
-    __syncthreads();
-    if (column < gradient.cols)
-      for (unsigned k = 0; k < found; ++k) sum += gradient(places[k], column);
-    __syncthreads();
-  }
-  if (column < gradient.cols) table.set(id, column, sum);
-}
-
 }  // namespace
 
 bool kernels_run_here() {
   cudaFuncAttributes attributes{};
-  const bool found = cudaFuncGetAttributes(&attributes, embedding_backward_kernel) == cudaSuccess;
+  const bool found = cudaFuncGetAttributes(&attributes, add_column_sums_kernel) == cudaSuccess;
   if (!found) cudaGetLastError();
   return found;
 }
@@ -134,15 +98,6 @@ void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
   if (x.empty()) return;
   const auto blocks = static_cast<unsigned>((x.cols + sum_lanes - 1) / sum_lanes);
   launch_kernel(stream, add_column_sums_kernel, blocks, sum_lanes * sum_lanes, x, to.as<float>());
-}
-
-void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
-                        const Tensor& table_gradient) {
-  if (gradient.empty()) return;
-  const Index tiles = (gradient.cols + embedding_threads - 1) / embedding_threads;
-  const dim3 grid(static_cast<unsigned>(ids.size), static_cast<unsigned>(tiles));
-  launch_kernel(stream, embedding_backward_kernel, grid, embedding_threads, gradient, ids.data, ids.size,
-                table_gradient);
 }
 
 void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,

@@ -147,30 +147,10 @@ inline void __nanosleep(unsigned) {
 inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 inline unsigned atomicAdd(unsigned* to, unsigned value) { return std::atomic_ref(*to).fetch_add(value); }
 
-inline int __syncthreads_or(int predicate) {
-  static thread_local int any;
-  if (threadIdx.x == 0) any = 0;
-  __syncthreads();
-  any |= predicate;
-  __syncthreads();
-  const int result = any;
-  __syncthreads();
-  return result;
-}
-
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
   const unsigned from = threadIdx.x % emulated_cuda::warp_lanes ^ static_cast<unsigned>(mask);
   return emulated_cuda::from_word<T>(emulated_cuda::exchange(emulated_cuda::word_of(value))[from]);
 }
 
-inline unsigned __ballot_sync(unsigned, int predicate) {
-  unsigned result = 0;
-  const auto& words = emulated_cuda::exchange(predicate != 0 ? 1 : 0);
-  for (unsigned lane = 0; lane < emulated_cuda::warp_lanes; ++lane)
-    result |= static_cast<unsigned>(words[lane]) << lane;
-  return result;
-}
-
-inline int __popc(unsigned bits) { return std::popcount(bits); }
 inline unsigned __float_as_uint(float value) { return std::bit_cast<unsigned>(value); }
