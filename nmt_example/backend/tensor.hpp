@@ -50,6 +50,9 @@ struct Tensor {
       : data(data_), rows(rows_), cols(cols_), stride(stride_), type(type_) {}
 };
 
+/// The stride of rows that begin at multiples of 16 bytes, as tensor cores need, whatever the type.
+constexpr std::int64_t aligned_stride(std::int64_t cols) noexcept { return (cols + 7) / 8 * 8; }
+
 /// A view of 32-bit integers (token ids, lengths, sample numbers) in a backend's memory.
 struct Indices {
   std::int32_t* data = nullptr;

@@ -55,15 +55,15 @@ void OutputProjection::compute_logits(Backend& backend, const Weights& weights, 
 
 void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
   compact_ = arena.take(rows, inputs_);
-  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)), vocabulary_);
+  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)), aligned_stride(vocabulary_));
   if (!training) return;
   d_compact_ = arena.take(rows, inputs_);
   if (!sampled_) return;
   const std::int64_t most = std::min(sampled_->drawn() + rows, vocabulary_);
   ids_ = arena.take_indices(most);
   places_ = arena.take_indices(rows);
-  sampled_kernel_ = arena.take(most, inputs_);
-  d_sampled_kernel_ = arena.take_full(most, inputs_);
+  sampled_kernel_ = arena.take(aligned_stride(most), inputs_);
+  d_sampled_kernel_ = arena.take_full(aligned_stride(most), inputs_);
   sampled_bias_ = arena.take_full(1, most);
   host_places_.reserve(static_cast<std::size_t>(rows));
   host_bias_.reserve(static_cast<std::size_t>(most));
@@ -86,7 +86,8 @@ OutputProjection::Weights OutputProjection::sampled_words(const StepContext& ste
   const auto count = static_cast<std::int64_t>(sampled_->ids().size());
   const Indices ids = ids_.range(0, count);
   const auto kernel = [&](const Tensor& memory) {
-    return memory.row_range(0, count).reshaped(tied_ ? count : inputs_, tied_ ? inputs_ : count);
+    return tied_ ? memory.row_range(0, count)
+                 : Tensor(memory.data, inputs_, count, aligned_stride(count), memory.type);
   };
   const auto bias = [&](const Tensor& memory) { return bias_ ? memory.col_range(0, count) : Tensor(); };
   const Weights weights{false, kernel(sampled_kernel_), sampled_bias_.col_range(0, count),
@@ -124,14 +125,15 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
   backend.gather_rows(output, rows, compact);
   const Weights weights = samples ? sampled_words(step, words) : all_words(step);
   const std::int64_t columns = tied_ ? weights.kernel.rows : weights.kernel.cols;
-  const std::int64_t most = std::min(rows.size, logits_.size() / columns);
+  const std::int64_t stride = aligned_stride(columns);
+  const std::int64_t most = std::min(rows.size, logits_.size() / stride);
   // Blocks of equal size, or nearly so.
   const std::int64_t blocks = rows.size == 0 ? 0 : (rows.size + most - 1) / most;
   for (std::int64_t block = 0; block < blocks; ++block) {
     const std::int64_t begin = rows.size * block / blocks;
     const std::int64_t count = rows.size * (block + 1) / blocks - begin;
     const Tensor input = compact.row_range(begin, count);
-    const Tensor logits = {logits_.data, count, columns, columns, logits_.type};
+    const Tensor logits = {logits_.data, count, columns, stride, logits_.type};
     const Tensor d_logits = gradient ? in_place_of(logits, input.type) : Tensor();
     const Indices wanted = (samples ? places_ : targets).range(begin, count);
     compute_logits(backend, weights, input, logits);
@@ -167,7 +169,7 @@ void OutputProjection::best_words(const StepContext& step, const Tensor& output,
     const Weights weights = some_words(step, first, count);
     for (std::int64_t begin = 0, n = 0; begin < output.rows; begin += n) {
       n = std::min(rows, output.rows - begin);
-      const Tensor block{logits.data, n, count, count, logits.type};
+      const Tensor block{logits.data, n, count, aligned_stride(count), logits.type};
       compute_logits(step.backend, weights, output.row_range(begin, n), block);
       step.backend.best_log_softmax(block, first, vocabulary_, also, best.row_range(begin, n));
     }

@@ -79,6 +79,30 @@ TEST_F(Cuda, UploadsKeepTheirValuesWhateverTheirNumberAndSize) {
   }
 }
 
+// The kernel of a large vocabulary would be read too often, or logits would fill the device's memory.
+TEST_F(Cuda, LogitsAreComputedManyRowsAtATime) {
+  for (const std::int64_t vocabulary : {10, 8000, 36'549, 131'072, 300'000, 1'000'000}) {
+    const std::int64_t rows = cuda_->logits_rows(vocabulary);
+    EXPECT_GE(rows, vocabulary <= 131'072 ? 1024 : 256) << vocabulary << " words";
+    EXPECT_LE(std::max<std::int64_t>(rows - 256, 0) * vocabulary * 4, std::int64_t{512} << 20)
+        << vocabulary << " words";
+  }
+}
+
+// The trainer would not say what copies of parameters take.
+TEST_F(Cuda, CopiesOfParametersAreCounted) {
+  Memory memory(*cuda_);
+  const auto type = cuda_->narrow_type();
+  const std::size_t before = cuda_->product_bytes();
+  const Tensor parameter = memory.tensor(random_.values(5, 9));
+  const Tensor a = memory.tensor(random_.values(3, 5), Layout::strided, type);
+  for (int time = 0; time < 2; ++time) {
+    memory->multiply(a, Transpose::no, parameter, false, memory.tensor(3, 9));
+    EXPECT_EQ(cuda_->product_bytes() - before, 5u * 16 * ddl::size_of(type));
+    memory->parameters_changed();
+  }
+}
+
 // Kernels would fail for more rows than a grid's y dimension, or for the reference model's vocabulary.
 TEST_F(Cuda, LargeSizes) {
   const Values x = random_.values(70'000, 3);

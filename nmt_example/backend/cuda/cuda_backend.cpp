@@ -175,6 +175,9 @@ class CudaBackend final : public Backend {
     narrow_parameters_.forget();
     if (lstm_layers_) lstm_layers_->parameters_changed();
   }
+  [[nodiscard]] std::size_t product_bytes() const override {
+    return cuda::cublas_workspace_bytes + narrow_parameters_.bytes();
+  }
   void add_row(const Tensor& row, const Tensor& to) override {
     cuda::add_row(stream_.get(), row, to);
     check_launch("add_row");
@@ -313,9 +316,10 @@ class CudaBackend final : public Backend {
   }
 
   // Loss ----------------------------------------------------------------------------------------
-  /// 128 MiB of them.
+  /// 128 MiB of them, or 512 if 1,024 rows take more.
   [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
-    return std::clamp<std::int64_t>((std::int64_t{1} << 25) / vocabulary, 256, 16384);
+    const auto rows = [&](int power) { return (std::int64_t{1} << power) / vocabulary; };
+    return std::clamp<std::int64_t>(rows(25), std::clamp<std::int64_t>(rows(27), 256, 1024), 16384);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              const Tensor& gradient, const double* scale, const Tensor& sums) override {

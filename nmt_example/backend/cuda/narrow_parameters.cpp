@@ -15,7 +15,7 @@ Tensor NarrowParameters::copy_of(const Tensor& parameter, ddl::DataType type, cu
   const Place place{parameter.data, parameter.rows, parameter.cols};
   Copy& copy = copies_[place];
   if (copy.memory == nullptr || copy.narrow.type != type || copy.parameter.stride != parameter.stride) {
-    const std::int64_t stride = (parameter.cols + 7) / 8 * 8;
+    const std::int64_t stride = aligned_stride(parameter.cols);
     copy.memory =
         allocate_device(static_cast<std::size_t>(parameter.rows * stride) * ddl::size_of(type), stream);
     copy.parameter = parameter;
@@ -25,6 +25,13 @@ Tensor NarrowParameters::copy_of(const Tensor& parameter, ddl::DataType type, cu
   update(copy, stream);
   if (uses_ != nullptr) uses_->insert(place);
   return copy.narrow;
+}
+
+std::size_t NarrowParameters::bytes() const {
+  std::size_t sum = 0;
+  for (const auto& [place, copy] : copies_)
+    sum += static_cast<std::size_t>(copy.narrow.rows * copy.narrow.stride) * ddl::size_of(copy.narrow.type);
+  return sum;
 }
 
 void NarrowParameters::with_copies_of(std::uint64_t key, cudaStream_t stream,

@@ -15,11 +15,12 @@
 namespace nmt::cuda {
 
 /// 16-bit copies of parameters, which products need. Each stays where it is, so that recorded work may use
-/// it; rows begin at multiples of 16 bytes, as tensor cores need. Not thread-safe.
+/// it; rows have an `aligned_stride`. Not thread-safe.
 class NarrowParameters {
  public:
   /// The copy, brought up to date on the stream if the parameter has changed since.
   Tensor copy_of(const Tensor& parameter, ddl::DataType type, cudaStream_t stream);
+  [[nodiscard]] std::size_t bytes() const;
   /// To be called when parameters have got other values.
   void forget() noexcept { ++version_; }
   /// Runs `work` with the copies that work of this key used before brought up to date: what it records
