@@ -80,6 +80,7 @@ enum class CellOperation : std::uint8_t {
 /// What a cell operation works on; a cell leaves empty what its operation does not have. A row b with step >=
 /// lengths[b] is masked: forward keeps its state and sets its output to 0; backward keeps its state's
 /// gradient and sets `gates`, `saved` and `scratch` to 0. Without lengths (size 0) no row is masked.
+/// `scratch`, `bias`, `gain`, `c_before`, `c` and `d_c` have the backend's type, all others one type.
 struct CellRows {
   std::int64_t units = 0;
   Tensor gates = {}, saved = {}, scratch = {};                       ///< [rows, ...]

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <memory>
+
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/gru_rows.hpp"
 #include "nmt_example/backend/layer_norm_lstm_rows.hpp"
@@ -30,38 +32,44 @@ NMT_ALWAYS_INLINE void with_rows_of(CellOperation operation, const F& f) {
   }
 }
 
+/// A pointer to row r; null without memory.
+template <typename Pointer>
+NMT_HOST_DEVICE Pointer row_at(const Tensor& x, std::int64_t r) {
+  using Element = typename std::pointer_traits<Pointer>::element_type;
+  return x.data == nullptr ? Pointer() : Pointer(static_cast<Element*>(x.data) + r * x.stride);
+}
+
 /// Row r of a step.
-template <typename Real>
-NMT_HOST_DEVICE CellRow<Real> row_of(const CellRows& s, std::int64_t r) {
-  const auto at = [r](const Tensor& x) {
-    return x.data == nullptr ? nullptr : static_cast<Real*>(x.data) + r * x.stride;
-  };
-  return {at(s.gates),
-          at(s.saved),
-          at(s.scratch),
+template <typename Row>
+NMT_HOST_DEVICE Row row_of(const CellRows& s, std::int64_t r) {
+  using Real = typename Row::Real;
+  using Values = typename Row::Values;
+  return {row_at<Values>(s.gates, r),
+          row_at<Values>(s.saved, r),
+          row_at<Real*>(s.scratch, r),
           static_cast<const Real*>(s.bias.data),
           static_cast<const Real*>(s.gain.data),
-          at(s.h_before),
-          at(s.c_before),
-          at(s.h),
-          at(s.c),
-          at(s.output),
-          at(s.d_output),
-          at(s.d_h),
-          at(s.d_c),
+          row_at<Values>(s.h_before, r),
+          row_at<Values>(s.h, r),
+          row_at<Values>(s.output, r),
+          row_at<Values>(s.d_output, r),
+          row_at<Values>(s.d_h, r),
+          row_at<Real*>(s.c_before, r),
+          row_at<Real*>(s.c, r),
+          row_at<Real*>(s.d_c, r),
           s.units,
           static_cast<Real>(s.forget_bias)};
 }
 
-template <typename Real, typename Team>
-NMT_HOST_DEVICE void fill_row(Real* x, std::int64_t columns, const Team& team) {
+template <typename Values, typename Team>
+NMT_HOST_DEVICE void fill_row(Values x, std::int64_t columns, const Team& team) {
   for (std::int64_t k = team.first(); k < columns; k += team.step()) x[k] = 0;
 }
 
 /// Computes row r of a step, or does what a masked row needs.
-template <typename Operation, typename Math, typename Real, typename Team>
+template <typename Operation, typename Math, typename Row, typename Team>
 NMT_HOST_DEVICE void compute_cell_row(const CellRows& s, std::int64_t r, const Team& team) {
-  const CellRow<Real> row = row_of<Real>(s, r);
+  const Row row = row_of<Row>(s, r);
   const bool masked = s.lengths.size != 0 && s.step >= s.lengths.data[r];
   if (!masked || Operation::masked == MaskedRow::computed) {
     Operation::template row<Math>(row, team);

@@ -3,8 +3,9 @@
 #include <cstdint>
 
 // Rows of cells are computed by the same functions in fp32 with vectorised approximations, in fp64, and on
-// devices: those differ in `Math` (sigmoid, tanh, sqrt) and in `Team`, the threads that share a row. They are
-// inlined, so that the CPU's functions for several instruction sets contain them.
+// devices: those differ in `Math` (sigmoid, tanh, sqrt), in `Team`, the threads that share a row, and in
+// `Values`, what a row of activations is read and written through. They are inlined, so that the CPU's
+// functions for several instruction sets contain them.
 #if defined(__CUDACC__)
 #define NMT_ALWAYS_INLINE inline
 #define NMT_HOST_DEVICE __host__ __device__ inline
@@ -17,15 +18,17 @@
 
 namespace nmt {
 
-/// One row of `Backend::CellRows`. Pointers to what is not given are null.
-template <typename Real>
+/// One row of `Backend::CellRows`. Pointers to what is not given are null. Activations, which `Values` points
+/// to, may be rounded when they are written.
+template <typename RealType, typename ValuesType = RealType*>
 struct CellRow {
-  Real *gates, *saved, *scratch;
+  using Real = RealType;
+  using Values = ValuesType;
+  Values gates, saved;
+  Real* scratch;
   const Real *bias, *gain;
-  const Real *h_before, *c_before;
-  Real *h, *c, *output;
-  const Real* d_output;
-  Real *d_h, *d_c;
+  Values h_before, h, output, d_output, d_h;
+  Real *c_before, *c, *d_c;
   std::int64_t units;
   Real forget_bias;
 

@@ -20,7 +20,7 @@ NMT_VECTORIZED void cell_rows(CellOperation operation, const CellRows& rows, std
   with_rows_of(
       operation, [&]<typename Operation>(const Operation&) __attribute__((always_inline)) {
         for (std::int64_t r = begin; r < end; ++r)
-          compute_cell_row<Operation, FloatMath, float>(rows, r, OneThread());
+          compute_cell_row<Operation, FloatMath, CellRow<float>>(rows, r, OneThread());
       });
 }
 

@@ -10,8 +10,8 @@ namespace nmt {
 /// r and u; saved = r h.
 struct GruReset {
   static constexpr MaskedRow masked = MaskedRow::computed;
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
       const Real r = Math::sigmoid(s.gates[k] + s.bias[k]);
@@ -24,8 +24,8 @@ struct GruReset {
 
 struct GruOutput {
   static constexpr MaskedRow masked = MaskedRow::kept;
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
       const Real u = s.gates[s.units + k];
@@ -39,8 +39,8 @@ struct GruOutput {
 /// Gradients of u and of the candidate's pre-activations; d_h becomes the part of h's gradient through u.
 struct GruOutputBackward {
   static constexpr MaskedRow masked = MaskedRow::cut_off;
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
       const Real u = s.gates[s.units + k], candidate = s.gates[2 * s.units + k];
@@ -55,8 +55,8 @@ struct GruOutputBackward {
 /// From scratch, the gradient of r h.
 struct GruResetBackward {
   static constexpr MaskedRow masked = MaskedRow::computed;
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
       const Real r = s.gates[k], d = s.scratch[k];

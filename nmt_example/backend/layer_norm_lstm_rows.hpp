@@ -10,62 +10,77 @@ namespace nmt {
 // the last columns are 1 / standard deviation. gain and bias (the shift) [5 units].
 constexpr double layer_norm_epsilon = 1e-12;
 
-/// The gates after gain and shift, and what they do to the cell state.
-template <typename Math, typename Real>
-struct LayerNormGates {
-  Real i, j, f, o;
-
-  NMT_HOST_DEVICE LayerNormGates(const CellRow<Real>& s, std::int64_t k) {
-    const auto scaled = [&](int gate) {
-      const std::int64_t at = gate * s.units + k;
-      return s.gates[at] * s.gain[at] + s.bias[at];
-    };
-    i = Math::sigmoid(scaled(0));
-    j = Math::tanh(scaled(1));
-    f = Math::sigmoid(scaled(2) + s.forget_bias);
-    o = Math::sigmoid(scaled(3));
-  }
-};
+/// A gate's value after gain and shift.
+template <typename Real, typename Values>
+NMT_HOST_DEVICE Real scaled_gate(const CellRow<Real, Values>& s, int gate, std::int64_t k, Real normalised) {
+  const std::int64_t at = gate * s.units + k;
+  return normalised * s.gain[at] + s.bias[at];
+}
 
 struct LayerNormLstm {
   static constexpr MaskedRow masked = MaskedRow::kept;
 
-  /// Normalises x; returns 1 / standard deviation.
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static Real normalise(Real* x, std::int64_t units, const Team& team) {
-    Real sum = 0;
-    for (std::int64_t k = team.first(); k < units; k += team.step()) sum += x[k];
-    const Real mean = team.sum(sum) / static_cast<Real>(units);
-    sum = 0;
-    for (std::int64_t k = team.first(); k < units; k += team.step()) sum += (x[k] - mean) * (x[k] - mean);
-    const Real scale =
-        1 / Math::sqrt(team.sum(sum) / static_cast<Real>(units) + static_cast<Real>(layer_norm_epsilon));
-    NMT_INDEPENDENT_ITERATIONS
-    for (std::int64_t k = team.first(); k < units; k += team.step()) x[k] = (x[k] - mean) * scale;
-    return scale;
-  }
+  /// What normalises values.
+  template <typename Math, typename Real>
+  struct Normaliser {
+    Real mean, scale;
 
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
-    Real* const scales = s.saved + 5 * s.units;
-    Real* const cell = s.saved + 4 * s.units;
-    for (int gate = 0; gate < 4; ++gate) {
-      const Real scale = normalise<Math>(s.gates + gate * s.units, s.units, team);
-      if (team.first() == 0) scales[gate] = scale;
+    template <typename Values, typename Team>
+    NMT_HOST_DEVICE Normaliser(Values x, std::int64_t units, const Team& team) {
+      Real sum = 0;
+      for (std::int64_t k = team.first(); k < units; k += team.step()) sum += x[k];
+      mean = team.sum(sum) / static_cast<Real>(units);
+      sum = 0;
+      for (std::int64_t k = team.first(); k < units; k += team.step()) sum += (x[k] - mean) * (x[k] - mean);
+      scale =
+          1 / Math::sqrt(team.sum(sum) / static_cast<Real>(units) + static_cast<Real>(layer_norm_epsilon));
     }
+    NMT_HOST_DEVICE Real operator()(Real x) const { return (x - mean) * scale; }
+  };
+
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
+    const std::int64_t n = s.units;
+    const Normaliser<Math, Real> of_gate[4] = {
+        {s.gates, n, team}, {s.gates + n, n, team}, {s.gates + 2 * n, n, team}, {s.gates + 3 * n, n, team}};
+    // What is stored may be rounded, so the step goes on with what it was before.
+    const auto gate = [&](int number, std::int64_t k) {
+      const Real normalised = of_gate[number](s.gates[number * n + k]);
+      s.gates[number * n + k] = normalised;
+      return scaled_gate(s, number, k, normalised);
+    };
     NMT_INDEPENDENT_ITERATIONS
-    for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
-      const LayerNormGates<Math, Real> g(s, k);
-      cell[k] = s.c_before[k] * g.f + g.i * g.j;
+    for (std::int64_t k = team.first(); k < n; k += team.step()) {
+      const Real i = Math::sigmoid(gate(0, k)), j = Math::tanh(gate(1, k));
+      const Real f = Math::sigmoid(gate(2, k) + s.forget_bias);
+      s.c[k] = s.c_before[k] * f + i * j;
     }
-    const Real scale = normalise<Math>(cell, s.units, team);
-    if (team.first() == 0) scales[4] = scale;
+    const Normaliser<Math, Real> of_cell(s.c, n, team);
     NMT_INDEPENDENT_ITERATIONS
-    for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
-      const LayerNormGates<Math, Real> g(s, k);
-      s.c[k] = cell[k] * s.gain[4 * s.units + k] + s.bias[4 * s.units + k];
-      s.set_h(k, Math::tanh(s.c[k]) * g.o);
+    for (std::int64_t k = team.first(); k < n; k += team.step()) {
+      const Real normalised = of_cell(s.c[k]), o = Math::sigmoid(gate(3, k));
+      s.saved[4 * n + k] = normalised;
+      s.c[k] = scaled_gate(s, 4, k, normalised);
+      s.set_h(k, Math::tanh(s.c[k]) * o);
     }
+    if (team.first() != 0) return;
+    for (int g = 0; g < 4; ++g) s.saved[5 * n + g] = of_gate[g].scale;
+    s.saved[5 * n + 4] = of_cell.scale;
+  }
+};
+
+/// The gates of a step that is over.
+template <typename Math, typename Real>
+struct LayerNormGates {
+  Real i, j, f, o;
+
+  template <typename Values>
+  NMT_HOST_DEVICE LayerNormGates(const CellRow<Real, Values>& s, std::int64_t k) {
+    const auto scaled = [&](int gate) { return scaled_gate<Real>(s, gate, k, s.gates[gate * s.units + k]); };
+    i = Math::sigmoid(scaled(0));
+    j = Math::tanh(scaled(1));
+    f = Math::sigmoid(scaled(2) + s.forget_bias);
+    o = Math::sigmoid(scaled(3));
   }
 };
 
@@ -74,11 +89,12 @@ struct LayerNormLstm {
 struct LayerNormLstmBackward {
   static constexpr MaskedRow masked = MaskedRow::cut_off;
 
-  /// From x = normalised values and d = gradients after the gain: x becomes the gradients before
-  /// normalisation, d those of the shift, `d_gain` those of the gain, which may be x.
-  template <typename Real, typename Team>
-  NMT_HOST_DEVICE static void normalise_backward(Real* x, const Real* d, const Real* gain, Real scale,
-                                                 Real* d_gain, std::int64_t units, const Team& team) {
+  /// From x = normalised values and d = gradients after the gain, which are those of the shift: `d_x` becomes
+  /// the gradients before normalisation, `d_gain` those of the gain. These may be x, and d_x may be d.
+  template <typename Real, typename Values, typename Gradients, typename Team>
+  NMT_HOST_DEVICE static void normalise_backward(Values x, const Real* d, const Real* gain, Real scale,
+                                                 Gradients d_x, Values d_gain, std::int64_t units,
+                                                 const Team& team) {
     Real sum = 0, product = 0;
     for (std::int64_t k = team.first(); k < units; k += team.step()) {
       sum += d[k] * gain[k];
@@ -88,40 +104,38 @@ struct LayerNormLstmBackward {
     const Real slope = team.sum(product) / static_cast<Real>(units);
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < units; k += team.step()) {
-      const Real normalised = x[k];
-      x[k] = scale * (d[k] * gain[k] - mean - normalised * slope);
-      d_gain[k] = d[k] * normalised;
+      const Real normalised = x[k], gradient = d[k];
+      d_x[k] = scale * (gradient * gain[k] - mean - normalised * slope);
+      d_gain[k] = gradient * normalised;
     }
   }
 
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     const std::int64_t n = s.units;
-    const Real* const scales = s.saved + 5 * n;
-    Real* const cell = s.saved + 4 * n;
-    Real* const d_cell = s.saved;  // the gradient of the cell state before normalisation
+    const Values normalised = s.saved + 4 * n, scales = s.saved + 5 * n;
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < n; k += team.step()) {
       const LayerNormGates<Math, Real> g(s, k);
       const Real t = Math::tanh(s.c[k]), d = s.d_after(k);
       s.scratch[3 * n + k] = d * t * g.o * (1 - g.o);
-      s.scratch[4 * n + k] = s.d_c[k] + d * g.o * (1 - t * t);
-      d_cell[k] = cell[k];
+      s.scratch[4 * n + k] = s.d_c[k] = s.d_c[k] + d * g.o * (1 - t * t);
       s.d_h[k] = 0;
     }
-    normalise_backward(d_cell, s.scratch + 4 * n, s.gain + 4 * n, scales[4], cell, n, team);
+    normalise_backward<Real>(normalised, s.d_c, s.gain + 4 * n, scales[4], s.d_c, normalised, n, team);
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < n; k += team.step()) {
       const LayerNormGates<Math, Real> g(s, k);
-      const Real d = d_cell[k];
+      const Real d = s.d_c[k];
       s.scratch[k] = d * g.j * g.i * (1 - g.i);
       s.scratch[n + k] = d * g.i * (1 - g.j * g.j);
       s.scratch[2 * n + k] = d * s.c_before[k] * g.f * (1 - g.f);
       s.d_c[k] = d * g.f;
     }
     for (int gate = 0; gate < 4; ++gate) {
-      normalise_backward(s.gates + gate * n, s.scratch + gate * n, s.gain + gate * n, scales[gate],
-                         s.saved + gate * n, n, team);
+      const Values gates = s.gates + gate * n;
+      normalise_backward<Real>(gates, s.scratch + gate * n, s.gain + gate * n, scales[gate], gates,
+                               s.saved + gate * n, n, team);
     }
   }
 };

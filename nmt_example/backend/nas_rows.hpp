@@ -10,7 +10,8 @@ template <typename Math, typename Real>
 struct NasStep {
   Real x3, m3, a[8], b[4], e0, e1, c, h;
 
-  NMT_HOST_DEVICE NasStep(const CellRow<Real>& s, std::int64_t k) {
+  template <typename Values>
+  NMT_HOST_DEVICE NasStep(const CellRow<Real, Values>& s, std::int64_t k) {
     const auto sum = [&](int i) { return s.gates[i * s.units + k] + s.saved[i * s.units + k]; };
     x3 = s.gates[3 * s.units + k];
     m3 = s.saved[3 * s.units + k];
@@ -36,8 +37,8 @@ struct NasStep {
 
 struct Nas {
   static constexpr MaskedRow masked = MaskedRow::kept;
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
       const NasStep<Math, Real> step(s, k);
@@ -50,8 +51,8 @@ struct Nas {
 /// `gates` and `saved` become their gradients.
 struct NasBackward {
   static constexpr MaskedRow masked = MaskedRow::cut_off;
-  template <typename Math, typename Real, typename Team>
-  NMT_HOST_DEVICE static void row(const CellRow<Real>& s, const Team& team) {
+  template <typename Math, typename Real, typename Values, typename Team>
+  NMT_HOST_DEVICE static void row(const CellRow<Real, Values>& s, const Team& team) {
     NMT_INDEPENDENT_ITERATIONS
     for (std::int64_t k = team.first(); k < s.units; k += team.step()) {
       const NasStep<Math, Real> step(s, k);

@@ -297,7 +297,7 @@ class ReferenceBackend final : public Backend {
   void cell_rows(CellOperation operation, const CellRows& rows) override {
     with_rows_of(operation, [&]<typename Operation>(const Operation&) {
       for (Index r = 0; r < rows.gates.rows; ++r)
-        compute_cell_row<Operation, DoubleMath, double>(rows, r, OneThread());
+        compute_cell_row<Operation, DoubleMath, CellRow<double>>(rows, r, OneThread());
     });
   }
 

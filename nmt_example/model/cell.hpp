@@ -35,7 +35,7 @@ struct CellStepBackward {
   Tensor d_output;   ///< May be empty.
   Tensor d_input;    ///< Becomes the gradient of `input`. With lengths, `input` has no other inputs.
   RnnState d_state;  ///< After the step; becomes that before it. `d_state.h` is a part of `d_input`.
-  Tensor scratch;    ///< [rows, scratch_columns()]
+  Tensor scratch;    ///< [rows, scratch_columns()] of the backend's type
   Tensor sums;       ///< [1, sum_columns()] of the backend's type; zero before the backward pass.
   Indices lengths;
   std::int64_t step = 0;

@@ -37,7 +37,7 @@ void RnnLayer::plan(Arena& arena, std::int64_t sentences, std::int64_t steps, st
   if (!training) return;
   d_input_ = arena.take(sentences, input_columns);
   if (cell_->has_c()) d_c_ = arena.take_full(sentences, units());
-  scratch_ = arena.take(sentences, cell_->scratch_columns());
+  scratch_ = arena.take_full(sentences, cell_->scratch_columns());
   sums_ = arena.take_full(1, cell_->sum_columns());
 }
 

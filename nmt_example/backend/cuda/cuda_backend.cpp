@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <source_location>
 #include <vector>
@@ -238,29 +237,7 @@ class CudaBackend final : public Backend {
 
   // Other cells ---------------------------------------------------------------------------------
   void cell_rows(CellOperation operation, const CellRows& rows) override {
-    CellRows wide = rows;
-    const std::array<Tensor*, 11> operands = {&wide.gates,    &wide.saved, &wide.scratch, &wide.h_before,
-                                              &wide.c_before, &wide.h,     &wide.c,       &wide.output,
-                                              &wide.d_output, &wide.d_h,   &wide.d_c};
-    std::array<Tensor, 11> narrow;
-    std::size_t elements = 0;
-    for (const Tensor* x : operands)
-      if (x->type != ddl::DataType::f32) elements += static_cast<std::size_t>(x->size());
-    auto* copy = reinterpret_cast<float*>(scratch_.doubles((elements + 1) / 2, stream_.get()));
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-      Tensor& x = *operands[i];
-      if (x.data == nullptr || x.type == ddl::DataType::f32) continue;
-      narrow[i] = x;
-      x = {copy, x.rows, x.cols, x.cols, ddl::DataType::f32};
-      copy += x.size();
-      cuda::convert(stream_.get(), narrow[i], x);
-    }
-    cuda::cell_rows(stream_.get(), operation, wide);
-    for (std::size_t i = 0; i < operands.size(); ++i) {
-      const bool is_read_only =
-          operands[i] == &wide.h_before || operands[i] == &wide.c_before || operands[i] == &wide.d_output;
-      if (narrow[i].data != nullptr && !is_read_only) cuda::convert(stream_.get(), *operands[i], narrow[i]);
-    }
+    cuda::cell_rows(stream_.get(), operation, rows);
     check_launch("cell_rows");
   }
 

@@ -16,6 +16,11 @@ namespace nmt::cuda {
 
 using Index = std::int64_t;
 
+__device__ inline float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float wide(__half x) { return __half2float(x); }
+__device__ inline void narrow(float from, __nv_bfloat16& to) { to = __float2bfloat16(from); }
+__device__ inline void narrow(float from, __half& to) { to = __float2half(from); }
+
 /// A matrix of fp32, fp16 or bf16 in device code, which computes in fp32. All threads of a kernel take the
 /// same branch, and memory is slower.
 struct View {
@@ -27,17 +32,17 @@ struct View {
   __device__ float operator()(Index r, Index c) const {
     const Index place = r * stride + c;
     if (type == ddl::DataType::f32) return static_cast<const float*>(data)[place];
-    return type == ddl::DataType::bf16 ? __bfloat162float(static_cast<const __nv_bfloat16*>(data)[place])
-                                       : __half2float(static_cast<const __half*>(data)[place]);
+    return type == ddl::DataType::bf16 ? wide(static_cast<const __nv_bfloat16*>(data)[place])
+                                       : wide(static_cast<const __half*>(data)[place]);
   }
   __device__ void set(Index r, Index c, float value) const {
     const Index place = r * stride + c;
     if (type == ddl::DataType::f32) {
       static_cast<float*>(data)[place] = value;
     } else if (type == ddl::DataType::bf16) {
-      static_cast<__nv_bfloat16*>(data)[place] = __float2bfloat16(value);
+      narrow(value, static_cast<__nv_bfloat16*>(data)[place]);
     } else {
-      static_cast<__half*>(data)[place] = __float2half(value);
+      narrow(value, static_cast<__half*>(data)[place]);
     }
   }
   /// A row of fp32.

@@ -21,11 +21,6 @@ template <>
 constexpr bool has_products<__nv_bfloat16> = false;
 #endif
 
-__device__ inline void narrow(float from, __half& to) { to = __float2half(from); }
-[[maybe_unused]] __device__ inline void narrow(float from, __nv_bfloat16& to) { to = __float2bfloat16(from); }
-__device__ inline float wide(__half x) { return __half2float(x); }
-[[maybe_unused]] __device__ inline float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
-
 /// Waits until all blocks have arrived so often that they are `target` together, and sees what they have
 /// written before.
 __device__ void meet_blocks(unsigned* arrived, unsigned target) {
