@@ -651,12 +651,12 @@ TEST_P(BackendOperation, OptimisersTakeNoRows) {
 std::vector<OperationCase> operation_cases() {
   std::vector<OperationCase> cases;
   for (const BackendCase& backend : fp32_backends())
-    for (const Layout layout : {Layout::contiguous, Layout::strided}) cases.push_back({backend, layout});
+    for (const Layout layout : {Layout::contiguous, Layout::strided, Layout::aligned})
+      cases.push_back({backend, layout});
   return cases;
 }
 std::string case_name(const testing::TestParamInfo<OperationCase>& test) {
-  return test.param.backend.name +
-         std::string(test.param.layout == Layout::contiguous ? "Contiguous" : "Strided");
+  return test.param.backend.name + name_of(test.param.layout);
 }
 INSTANTIATE_TEST_SUITE_P(Sizes, BackendOperation, testing::ValuesIn(operation_cases()), case_name);
 INSTANTIATE_TEST_SUITE_P(Sizes, Attention, testing::ValuesIn(operation_cases()), case_name);

@@ -107,11 +107,13 @@ class Random {
 enum class Layout {
   contiguous,
   strided,  ///< A view inside a larger matrix of NaN, which must be neither read nor written.
+  aligned,  ///< The same, with rows that begin at multiples of 16 bytes.
 };
 
-inline std::ostream& operator<<(std::ostream& out, Layout layout) {
-  return out << (layout == Layout::contiguous ? "contiguous" : "strided");
+inline std::string name_of(Layout layout) {
+  return layout == Layout::contiguous ? "Contiguous" : layout == Layout::strided ? "Strided" : "Aligned";
 }
+inline void PrintTo(Layout layout, std::ostream* out) { *out << name_of(layout); }
 
 /// Tensors in a backend's memory. The destructor checks that memory around the views has not been written.
 class Memory {
@@ -136,12 +138,13 @@ class Memory {
       write(result, values);
       return result;
     }
-    constexpr std::int64_t margin = 3;
-    const Tensor whole = raw(values.rows + 2, values.cols + 2 * margin, type);
+    const std::int64_t margin = layout == Layout::aligned ? 8 : 3;
+    const std::int64_t columns = layout == Layout::aligned ? aligned_stride(values.cols) : values.cols;
+    const Tensor whole = raw(values.rows + 2, columns + 2 * margin, type);
     write(whole, Values(whole.rows, whole.cols, std::numeric_limits<double>::quiet_NaN()));
     const Tensor view = whole.row_range(1, values.rows).col_range(margin, values.cols);
     write(view, values);
-    frames_.push_back({whole, margin});
+    frames_.push_back({whole, margin, values.cols});
     return view;
   }
   /// A contiguous tensor of zeros, fp64 on every backend.
@@ -186,7 +189,7 @@ class Memory {
  private:
   struct Frame {
     Tensor whole;
-    std::int64_t margin;
+    std::int64_t margin, cols;
   };
 
   Tensor raw(std::int64_t rows, std::int64_t cols, ddl::DataType type) {
@@ -200,11 +203,10 @@ class Memory {
     for (std::int64_t r = 0; r < whole.rows; ++r)
       for (std::int64_t c = 0; c < whole.cols; ++c) {
         const bool inside =
-            r >= 1 && r < whole.rows - 1 && c >= frame.margin && c < whole.cols - frame.margin;
+            r >= 1 && r < whole.rows - 1 && c >= frame.margin && c < frame.margin + frame.cols;
         if (!inside && !std::isnan(whole(r, c))) ++written;
       }
-    EXPECT_EQ(written, 0) << "elements written outside a view of " << whole.rows - 2 << "x"
-                          << whole.cols - 2 * frame.margin;
+    EXPECT_EQ(written, 0) << "elements written outside a view of " << whole.rows - 2 << "x" << frame.cols;
   }
 
   Backend& backend_;

@@ -167,14 +167,15 @@ TEST_F(Cuda, EmbeddingGradientsAreAddedUpInTheirOrder) {
       ids[i] = static_cast<std::int32_t>(vocabulary) - 1;
     ids.back() = 0;
     const Values start = random_.values(vocabulary, columns);
-    for (const ddl::DataType type : {cuda_->type(), cuda_->narrow_type()}) {
-      Memory memory(*cuda_);
-      const Tensor gradient = memory.tensor(random_.values(words, columns), Layout::strided, type);
-      const Tensor table = memory.tensor(start);
-      memory->embedding_backward(gradient, memory.indices(ids), table);
-      EXPECT_TRUE(close(memory.read(table), embedding_gradients(memory.read(gradient), ids, start), 0))
-          << "gradients of " << ddl::size_of(type) << " bytes";
-    }
+    for (const ddl::DataType type : {cuda_->type(), cuda_->narrow_type()})
+      for (const Layout layout : {Layout::strided, Layout::aligned}) {
+        Memory memory(*cuda_, layout);
+        const Tensor gradient = memory.tensor(random_.values(words, columns), layout, type);
+        const Tensor table = memory.tensor(start);
+        memory->embedding_backward(gradient, memory.indices(ids), table);
+        EXPECT_TRUE(close(memory.read(table), embedding_gradients(memory.read(gradient), ids, start), 0))
+            << "gradients of " << ddl::size_of(type) << " bytes, " << name_of(layout);
+      }
   }
 }
 

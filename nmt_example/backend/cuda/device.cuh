@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 
 #include "nmt_example/backend/tensor.hpp"
@@ -16,13 +17,15 @@ namespace nmt::cuda {
 
 using Index = std::int64_t;
 
-__device__ inline float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline float wide(float x) { return x; }
 __device__ inline float wide(__half x) { return __half2float(x); }
-__device__ inline void narrow(float from, __nv_bfloat16& to) { to = __float2bfloat16(from); }
+__device__ inline float wide(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ inline void narrow(float from, float& to) { to = from; }
 __device__ inline void narrow(float from, __half& to) { to = __float2half(from); }
+__device__ inline void narrow(float from, __nv_bfloat16& to) { to = __float2bfloat16(from); }
 
-/// A matrix of fp32, fp16 or bf16 in device code, which computes in fp32. All threads of a kernel take the
-/// same branch, and memory is slower.
+/// A matrix of fp32, fp16 or bf16 in device code, which computes in fp32. For kernels that have more to do
+/// than to move elements: a load waits for the one before it, because its type is known at run time alone.
 struct View {
   void* data;
   Index rows, cols, stride;
@@ -48,6 +51,88 @@ struct View {
   /// A row of fp32.
   __device__ float* row(Index r) const { return static_cast<float*>(data) + r * stride; }
 };
+
+/// So many columns that a thread works on together.
+template <int n>
+using Width = std::integral_constant<int, n>;
+
+template <typename T, int n>
+struct alignas(std::min<std::size_t>(16, n * sizeof(T))) Pack {
+  T values[n];
+  __device__ T& operator[](int k) { return values[k]; }
+  __device__ const T& operator[](int k) const { return values[k]; }
+  __device__ void operator+=(const Pack& other) {
+    for (int k = 0; k < n; ++k) values[k] += other[k];
+  }
+};
+
+/// A matrix of T in device code, which computes in fp32 and moves several elements at once. These are aligned
+/// in matrices that `moves_packs`.
+template <typename T>
+struct Matrix {
+  T* data;
+  Index stride;
+
+  Matrix(const Tensor& x) : data(x.as<T>()), stride(x.stride) {}
+  template <int n>
+  __device__ Pack<float, n> load(Index r, Index c, Width<n>) const {
+    const auto pack = *reinterpret_cast<const Pack<T, n>*>(data + r * stride + c);
+    Pack<float, n> values;
+    for (int k = 0; k < n; ++k) values[k] = wide(pack[k]);
+    return values;
+  }
+  template <int n>
+  __device__ void store(Index r, Index c, const Pack<float, n>& values) const {
+    Pack<T, n> pack;
+    for (int k = 0; k < n; ++k) narrow(values[k], pack[k]);
+    *reinterpret_cast<Pack<T, n>*>(data + r * stride + c) = pack;
+  }
+};
+
+/// How many columns make packs of 16 bytes, and more of wider types.
+template <typename... T>
+inline constexpr int pack_width = static_cast<int>(16 / std::min({sizeof(T)...}));
+
+/// Whether rows begin where packs may begin. Missing matrices do not matter.
+template <typename... Matrices>
+bool moves_packs(const Matrices&... x) {
+  const auto is_aligned = [](const Tensor& of) {
+    const std::size_t pitch = static_cast<std::size_t>(of.stride) * ddl::size_of(of.type);
+    return reinterpret_cast<std::uintptr_t>(of.data) % 16 == 0 && (of.rows <= 1 || pitch % 16 == 0);
+  };
+  return (is_aligned(x) && ...);
+}
+
+/// Calls f(column, Width) for a thread's `width` columns, of those that `threads` threads have from `begin`
+/// on: for a pack, or, without packs, one by one, so that neighbouring threads have neighbouring columns.
+template <int width, typename F>
+__device__ void for_pack(bool packs, Index begin, Index thread, Index threads, Index cols, const F& f) {
+  const Index first = begin + thread * (packs ? width : 1), step = packs ? 1 : threads;
+  if (packs && first + width <= cols) return f(first, Width<width>());
+  for (Index c = first, k = 0; k < width && c < cols; c += step, ++k) f(c, Width<1>());
+}
+
+/// Calls f with a value of the C++ type of a matrix's elements.
+template <typename F>
+void with_narrow_type(ddl::DataType type, const F& f) {
+  type == ddl::DataType::bf16 ? f(__nv_bfloat16()) : f(__half());
+}
+template <typename F>
+void with_type(ddl::DataType type, const F& f) {
+  type == ddl::DataType::f32 ? f(float()) : with_narrow_type(type, f);
+}
+/// The same for two types, of which one is fp32 if they differ.
+template <typename F>
+void with_types(ddl::DataType first, ddl::DataType second, const F& f) {
+  with_type(first, [&]<typename A>(A a) {
+    if (first == second) return f(a, a);
+    if constexpr (std::is_same_v<A, float>) {
+      with_type(second, [&](auto b) { f(a, b); });
+    } else {
+      f(a, float());
+    }
+  });
+}
 
 inline constexpr unsigned block_threads = 256;
 
@@ -109,6 +194,25 @@ void for_each(cudaStream_t stream, Index rows, Index cols, const F& f) {
   const Index across = std::min<Index>((cols + block_threads - 1) / block_threads, 1 << 30);
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<Index>(rows, 65535)));
   launch_kernel(stream, for_each_kernel<F>, grid, block_threads, rows, cols, f);
+}
+
+template <int width, typename F>
+__global__ void for_each_pack_kernel(Index rows, Index cols, bool packs, F f) {
+  const Index block = Index{blockDim.x} * width;
+  for (Index r = blockIdx.y; r < rows; r += gridDim.y)
+    for (Index begin = blockIdx.x * block; begin < cols; begin += gridDim.x * block)
+      for_pack<width>(packs, begin, threadIdx.x, blockDim.x, cols, [&](Index c, auto n) { f(r, c, n); });
+}
+
+/// Calls f(row, column, Width) for the columns of all rows, in packs if `packs` says so.
+template <int width, typename F>
+void for_each_pack(cudaStream_t stream, Index rows, Index cols, bool packs, const F& f) {
+  if (rows <= 0 || cols <= 0) return;
+  const Index of_row = (cols + width - 1) / width;
+  const auto threads = static_cast<unsigned>(std::min<Index>((of_row + 31) / 32 * 32, block_threads));
+  const Index across = std::min<Index>((of_row + threads - 1) / threads, 1 << 30);
+  const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<Index>(rows, 65535)));
+  launch_kernel(stream, for_each_pack_kernel<width, F>, grid, threads, rows, cols, packs, f);
 }
 
 struct Add {

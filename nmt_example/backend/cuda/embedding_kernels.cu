@@ -1,3 +1,5 @@
+#include <cassert>
+
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
 
@@ -10,7 +12,6 @@ using Key = std::uint64_t;
 
 constexpr unsigned tile_keys = 512;
 constexpr Index chunk_rows = 64;
-constexpr unsigned columns_of_lane = 4, columns_of_warp = 32 * columns_of_lane;
 constexpr unsigned warps = block_threads / 32;
 
 Index tiles_of(Index count, Index size) { return (count + size - 1) / size; }
@@ -59,85 +60,99 @@ __global__ void merge_tiles_kernel(const Key* tiles, Index count, Key* sorted) {
   sorted[lower] = own;
 }
 
-/// A warp's columns of a row, of which a lane has every 32nd.
-struct Sums {
-  Index first, columns;
-  float values[columns_of_lane];
+/// Some of an id's places: those of its first `chunk_rows` keys from `begin` on.
+struct Chunk {
+  const Key* keys;
+  unsigned rows;
 
-  __device__ Sums(const View& x, Index tile)
-      : first(tile * columns_of_warp + threadIdx.x % 32), columns(x.cols) {
-    for (float& value : values) value = 0;
+  __device__ Chunk(const Key* sorted, Index count, Index begin) : keys(sorted + begin) {
+    const Index most = count - begin < chunk_rows ? count - begin : chunk_rows;
+    rows = lower_keys(keys, static_cast<unsigned>(most), key_of(id_of(*keys) + 1, 0));
   }
-  __device__ void add(const View& x, Index row) {
-    for (unsigned k = 0; k < columns_of_lane; ++k)
-      if (first + 32 * k < columns) values[k] += x(row, first + 32 * k);
-  }
-  __device__ void set(const View& x, Index row) const {
-    for (unsigned k = 0; k < columns_of_lane; ++k)
-      if (first + 32 * k < columns) x.set(row, first + 32 * k, values[k]);
+  template <typename T, int n>
+  __device__ void add(const Matrix<T>& gradient, Index column, Pack<float, n>& sums) const {
+    for (unsigned i = 0; i < rows; ++i) sums += gradient.load(place_of(keys[i]), column, Width<n>());
   }
 };
 
-/// Adds the rows of the id's first `chunk_rows` keys from `begin` on.
-__device__ void add_chunk(const View& gradient, const Key* sorted, Index count, Index begin, Sums& sums) {
-  const Index most = count - begin < chunk_rows ? count - begin : chunk_rows;
-  const Key end = key_of(id_of(sorted[begin]) + 1, 0);
-  const unsigned rows = lower_keys(sorted + begin, static_cast<unsigned>(most), end);
-  for (unsigned i = 0; i < rows; ++i) sums.add(gradient, place_of(sorted[begin + i]));
-}
+template <typename T>
+struct Gradient {
+  Matrix<T> rows;
+  Index columns;
+  bool packs;
+
+  /// Calls f(column, Width) for the columns of the warp, of which a lane has a pack.
+  template <typename F>
+  __device__ void for_columns(const F& f) const {
+    constexpr int width = pack_width<T>;
+    for_pack<width>(packs, Index{blockIdx.y} * 32 * width, threadIdx.x % 32, 32, columns, f);
+  }
+};
 
 /// Sums all chunks of ids' keys but their first ones. A chunk whose first key is number i is row i /
 /// chunk_rows of `chunks`: an id's chunks follow each other there, and no two ids share a row.
-__global__ void sum_chunks_kernel(View gradient, const Key* sorted, Index count, View chunks) {
-  const Index row = Index{blockIdx.x} * warps + threadIdx.x / 32;
-  if (row >= chunks.rows) return;
-  const Index id = id_of(sorted[row * chunk_rows]);
+template <typename T>
+__global__ void sum_chunks_kernel(Gradient<T> gradient, const Key* sorted, Index count,
+                                  Matrix<float> chunks) {
+  const Index row = Index{blockIdx.x} * warps + threadIdx.x / 32, key = row * chunk_rows;
+  if (key >= count) return;
+  const Index id = id_of(sorted[key]);
   const Index first_of_id = lower_keys(sorted, static_cast<unsigned>(count), key_of(id, 0));
-  const Index begin =
-      first_of_id + (row * chunk_rows - first_of_id + chunk_rows - 1) / chunk_rows * chunk_rows;
+  const Index begin = first_of_id + (key - first_of_id + chunk_rows - 1) / chunk_rows * chunk_rows;
   if (begin == first_of_id || begin >= count || id_of(sorted[begin]) != id) return;
-  Sums sums(gradient, blockIdx.y);
-  add_chunk(gradient, sorted, count, begin, sums);
-  sums.set(chunks, row);
+  const Chunk chunk(sorted, count, begin);
+  gradient.for_columns([&](Index c, auto n) {
+    Pack<float, n> sums{};
+    chunk.add(gradient.rows, c, sums);
+    chunks.store(row, c, sums);
+  });
 }
 
 /// Adds each id's first chunk, and the sums of its others, to its row of the table.
-__global__ void add_chunks_kernel(View gradient, const Key* sorted, Index count, View chunks, View table) {
+template <typename T>
+__global__ void add_chunks_kernel(Gradient<T> gradient, const Key* sorted, Index count, Matrix<float> chunks,
+                                  Matrix<float> table) {
   const Index begin = Index{blockIdx.x} * warps + threadIdx.x / 32;
   if (begin >= count) return;
   const Index id = id_of(sorted[begin]);
   if (begin > 0 && id_of(sorted[begin - 1]) == id) return;
-  Sums sums(gradient, blockIdx.y);
-  sums.add(table, id);
-  add_chunk(gradient, sorted, count, begin, sums);
-  for (Index i = begin + chunk_rows; i < count && id_of(sorted[i]) == id; i += chunk_rows)
-    sums.add(chunks, i / chunk_rows);
-  sums.set(table, id);
+  const Chunk chunk(sorted, count, begin);
+  gradient.for_columns([&](Index c, auto n) {
+    auto sums = table.load(id, c, n);
+    chunk.add(gradient.rows, c, sums);
+    for (Index i = begin + chunk_rows; i < count && id_of(sorted[i]) == id; i += chunk_rows)
+      sums += chunks.load(i / chunk_rows, c, n);
+    table.store(id, c, sums);
+  });
 }
 
 }  // namespace
 
 std::size_t embedding_scratch(const Tensor& gradient) {
-  const auto floats = static_cast<std::size_t>(tiles_of(gradient.rows, chunk_rows) * gradient.cols);
-  return 2 * static_cast<std::size_t>(gradient.rows) + (floats + 1) / 2;
+  const Index floats = tiles_of(gradient.rows, chunk_rows) * aligned_stride(gradient.cols);
+  return static_cast<std::size_t>(2 * aligned_stride(gradient.rows) + floats / 2);
 }
 
 void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
                         const Tensor& table_gradient, double* scratch) {
   if (gradient.empty()) return;
+  assert(table_gradient.type == ddl::DataType::f32);
   const Index count = ids.size;
   auto* const tiles = reinterpret_cast<Key*>(scratch);
-  Key* const sorted = tiles + count;
-  const Tensor chunks{sorted + count, tiles_of(count, chunk_rows), gradient.cols, gradient.cols,
-                      ddl::DataType::f32};
+  Key* const sorted = tiles + aligned_stride(count);
+  const Tensor chunks{sorted + aligned_stride(count), tiles_of(count, chunk_rows), gradient.cols,
+                      aligned_stride(gradient.cols), ddl::DataType::f32};
   const auto blocks = [](Index all, Index each) { return static_cast<unsigned>(tiles_of(all, each)); };
-  const unsigned across = blocks(gradient.cols, columns_of_warp);
   launch_kernel(stream, sort_tiles_kernel, blocks(count, tile_keys), tile_keys, ids.data, count, tiles);
   launch_kernel(stream, merge_tiles_kernel, blocks(count, 128), 128, tiles, count, sorted);
-  launch_kernel(stream, sum_chunks_kernel, dim3(blocks(chunks.rows, warps), across), block_threads, gradient,
-                sorted, count, chunks);
-  launch_kernel(stream, add_chunks_kernel, dim3(blocks(count, warps), across), block_threads, gradient,
-                sorted, count, chunks, table_gradient);
+  with_type(gradient.type, [&]<typename T>(T) {
+    const Gradient<T> rows{gradient, gradient.cols, moves_packs(gradient, chunks, table_gradient)};
+    const unsigned across = blocks(gradient.cols, 32 * pack_width<T>);
+    launch_kernel(stream, sum_chunks_kernel<T>, dim3(blocks(chunks.rows, warps), across), block_threads, rows,
+                  sorted, count, chunks);
+    launch_kernel(stream, add_chunks_kernel<T>, dim3(blocks(count, warps), across), block_threads, rows,
+                  sorted, count, chunks, table_gradient);
+  });
 }
 
 }  // namespace nmt::cuda

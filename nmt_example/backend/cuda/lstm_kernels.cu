@@ -1,3 +1,5 @@
+#include <cassert>
+
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
 #include "nmt_example/backend/cuda/lstm_cell.cuh"
@@ -9,59 +11,122 @@ __device__ bool is_masked(const Indices& lengths, Index step, Index row) {
   return lengths.size != 0 && step >= lengths.data[row];
 }
 
-}  // namespace
+/// The four gates of a pack of units.
+template <int n>
+struct GatePacks {
+  Pack<float, n> i, j, f, o;
 
-void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
-  const View gates = s.gates, c_prev = s.c_prev, h_prev = s.h_prev, cell = s.c, h = s.h, tanh_c = s.tanh_c,
-             output = s.output, products = s.products;
-  const float* const bias = s.bias.as<float>();
+  template <typename T>
+  __device__ GatePacks(const Matrix<T>& gates, Index units, Index r, Index u)
+      : i(gates.load(r, u, Width<n>())),
+        j(gates.load(r, units + u, Width<n>())),
+        f(gates.load(r, 2 * units + u, Width<n>())),
+        o(gates.load(r, 3 * units + u, Width<n>())) {}
+  template <typename T>
+  __device__ void store(const Matrix<T>& gates, Index units, Index r, Index u) const {
+    gates.store(r, u, i);
+    gates.store(r, units + u, j);
+    gates.store(r, 2 * units + u, f);
+    gates.store(r, 3 * units + u, o);
+  }
+  __device__ void operator+=(const GatePacks& other) {
+    i += other.i;
+    j += other.j;
+    f += other.f;
+    o += other.o;
+  }
+  __device__ LstmGates of(int k) const { return {i[k], j[k], f[k], o[k]}; }
+  __device__ void set(int k, const LstmGates& gates) {
+    i[k] = gates.i;
+    j[k] = gates.j;
+    f[k] = gates.f;
+    o[k] = gates.o;
+  }
+};
+
+/// Whether each gate's units can be moved in packs of T.
+template <typename T>
+bool has_packs_of_gates(Index units) {
+  return units % pack_width<T> == 0;
+}
+
+template <typename T>
+void forward(cudaStream_t stream, const Backend::LstmStep& s) {
+  const Matrix<T> gates(s.gates), h_prev(s.h_prev), h(s.h), tanh_c(s.tanh_c), output(s.output);
+  const Matrix<float> c_prev(s.c_prev), cell(s.c), products(s.products), bias(s.bias);
   const Indices lengths = s.lengths, sources = s.sources;
-  const Index step = s.step;
+  const Index step = s.step, units = s.c.cols;
   const auto forget_bias = static_cast<float>(s.forget_bias);
-  for_each(stream, s.c.rows, s.c.cols, [=] __device__(Index r, Index u) {
-    const Index units = cell.cols;
+  const bool packs = has_packs_of_gates<T>(units) && moves_packs(s.gates, s.h_prev, s.h, s.tanh_c, s.output,
+                                                                 s.c_prev, s.c, s.products, s.bias);
+  for_each_pack<pack_width<T>>(stream, s.c.rows, units, packs, [=] __device__(Index r, Index u, auto n) {
     const Index from = sources.size != 0 ? Index{sources.data[r]} : r;
     if (is_masked(lengths, step, r)) {
-      cell.set(r, u, c_prev(from, u));
-      h.set(r, u, h_prev(from, u));
-      if (output.data != nullptr) output.set(r, u, 0.0f);
+      cell.store(r, u, c_prev.load(from, u, n));
+      h.store(r, u, h_prev.load(from, u, n));
+      if (output.data != nullptr) output.store(r, u, Pack<float, n>{});
       return;
     }
-    const auto before = [&](Index g) {
-      const float rest = products.data != nullptr ? products(from, g * units + u) : 0.0f;
-      return gates(r, g * units + u) + rest + bias[g * units + u];
-    };
-    LstmGates of_unit{before(0), before(1), before(2) + forget_bias, before(3)};
-    float c = c_prev(from, u);
-    const float t = lstm_forward(of_unit, c);
-    set_lstm_gates(gates, r, u, of_unit);
-    cell.set(r, u, c);
-    tanh_c.set(r, u, t);
-    h.set(r, u, of_unit.o * t);
-    if (output.data != nullptr) output.set(r, u, of_unit.o * t);
+    GatePacks<n> all(gates, units, r, u);
+    auto c = c_prev.load(from, u, n);
+    if (products.data != nullptr) all += GatePacks<n>(products, units, from, u);
+    all += GatePacks<n>(bias, units, 0, u);
+    Pack<float, n> tanhs, states;
+    for (int k = 0; k < n; ++k) {
+      LstmGates of_unit = all.of(k);
+      of_unit.f += forget_bias;
+      tanhs[k] = lstm_forward(of_unit, c[k]);
+      states[k] = of_unit.o * tanhs[k];
+      all.set(k, of_unit);
+    }
+    all.store(gates, units, r, u);
+    cell.store(r, u, c);
+    tanh_c.store(r, u, tanhs);
+    h.store(r, u, states);
+    if (output.data != nullptr) output.store(r, u, states);
   });
 }
 
-void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& s) {
-  const View gates = s.gates, c_prev = s.c_prev, tanh_c = s.tanh_c, d_output = s.d_output, d_h = s.d_h,
-             d_h_prev = s.d_h_prev, d_c = s.d_c;
+template <typename T>
+void backward(cudaStream_t stream, const Backend::LstmStepBackward& s) {
+  const Matrix<T> gates(s.gates), tanh_c(s.tanh_c), d_output(s.d_output), d_h(s.d_h), d_h_prev(s.d_h_prev);
+  const Matrix<float> c_prev(s.c_prev), d_c(s.d_c);
   const Indices lengths = s.lengths;
-  const Index step = s.step;
-  for_each(stream, s.d_c.rows, s.d_c.cols, [=] __device__(Index r, Index u) {
-    const float d_above = d_h(r, u);
+  const Index step = s.step, units = s.d_c.cols;
+  const bool packs = has_packs_of_gates<T>(units) &&
+                     moves_packs(s.gates, s.tanh_c, s.d_output, s.d_h, s.d_h_prev, s.c_prev, s.d_c);
+  for_each_pack<pack_width<T>>(stream, s.d_c.rows, units, packs, [=] __device__(Index r, Index u, auto n) {
+    auto d_above = d_h.load(r, u, n);
     if (is_masked(lengths, step, r)) {
-      set_lstm_gates(gates, r, u, {});
-      if (d_h_prev.data != nullptr) d_h_prev.set(r, u, d_above);
+      for (int g = 0; g < 4; ++g) gates.store(r, g * units + u, Pack<float, n>{});
+      if (d_h_prev.data != nullptr) d_h_prev.store(r, u, d_above);
       return;
     }
-    LstmGates of_unit = lstm_gates(gates, r, u);
-    float d_cell = d_c(r, u);
-    lstm_backward(of_unit, tanh_c(r, u), c_prev(r, u),
-                  d_above + (d_output.data != nullptr ? d_output(r, u) : 0.0f), d_cell);
-    set_lstm_gates(gates, r, u, of_unit);
-    d_c.set(r, u, d_cell);
-    if (d_h_prev.data != nullptr) d_h_prev.set(r, u, 0.0f);
+    GatePacks<n> all(gates, units, r, u);
+    const auto tanhs = tanh_c.load(r, u, n), before = c_prev.load(r, u, n);
+    auto d_cell = d_c.load(r, u, n);
+    if (d_output.data != nullptr) d_above += d_output.load(r, u, n);
+    for (int k = 0; k < n; ++k) {
+      LstmGates of_unit = all.of(k);
+      lstm_backward(of_unit, tanhs[k], before[k], d_above[k], d_cell[k]);
+      all.set(k, of_unit);
+    }
+    all.store(gates, units, r, u);
+    d_c.store(r, u, d_cell);
+    if (d_h_prev.data != nullptr) d_h_prev.store(r, u, Pack<float, n>{});
   });
+}
+
+}  // namespace
+
+void lstm_cell_forward(cudaStream_t stream, const Backend::LstmStep& s) {
+  assert(s.c.type == ddl::DataType::f32 && s.h.type == s.gates.type);
+  with_type(s.gates.type, [&]<typename T>(T) { forward<T>(stream, s); });
+}
+
+void lstm_cell_backward(cudaStream_t stream, const Backend::LstmStepBackward& s) {
+  assert(s.d_c.type == ddl::DataType::f32 && s.d_h.type == s.gates.type);
+  with_type(s.gates.type, [&]<typename T>(T) { backward<T>(stream, s); });
 }
 
 }  // namespace nmt::cuda

@@ -251,16 +251,11 @@ PersistentPlan plan_of(std::int64_t units) {
   return {};
 }
 
-template <typename F>
-void with_type(ddl::DataType type, const F& f) {
-  type == ddl::DataType::f16 ? f(__half()) : f(__nv_bfloat16());
-}
-
 }  // namespace
 
 PersistentPlan persistent_plan(std::int64_t units, ddl::DataType type) {
   PersistentPlan plan;
-  with_type(type, [&]<typename T>(T) { plan = plan_of<T>(units); });
+  with_narrow_type(type, [&]<typename T>(T) { plan = plan_of<T>(units); });
   return plan;
 }
 
@@ -271,7 +266,7 @@ std::size_t persistent_exchange_bytes(std::int64_t batch, std::int64_t columns) 
 void persistent_lstm_forward(cudaStream_t stream, const PersistentPlan& plan, const Backend::LstmLayer& layer,
                              const PersistentMemory& memory) {
   const Layer parts(layer, plan.slice);
-  with_type(layer.h.type, [&]<typename T>(T) {
+  with_narrow_type(layer.h.type, [&]<typename T>(T) {
     launch_together(stream, forward_kernel<T>, static_cast<unsigned>(parts.units / plan.slice), 32 * warps,
                     plan.forward_bytes, parts, tiles_of(parts.batch, 4 * plan.slice), padded(parts.batch),
                     static_cast<T*>(memory.exchange), memory.arrived);
@@ -282,7 +277,7 @@ void persistent_lstm_backward(cudaStream_t stream, const PersistentPlan& plan,
                               const Backend::LstmLayer& layer, const Backend::LstmLayerBackward& gradients,
                               const PersistentMemory& memory) {
   const Layer parts(layer, plan.slice);
-  with_type(layer.h.type, [&]<typename T>(T) {
+  with_narrow_type(layer.h.type, [&]<typename T>(T) {
     launch_together(stream, backward_kernel<T>, static_cast<unsigned>(parts.units / plan.slice), 32 * warps,
                     plan.backward_bytes, parts, tiles_of(parts.batch, plan.slice), padded(parts.batch),
                     View(gradients.d_output), View(gradients.d_h), View(gradients.d_c), memory.state,

@@ -23,6 +23,88 @@ __global__ void add_column_sums_kernel(View x, float* to) {
   if (column_of_block == 0 && reduced < x.cols) to[reduced] += total;
 }
 
+template <typename A, typename B>
+void add(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+  const Matrix<A> source(from);
+  const Matrix<B> target(to);
+  for_each_pack<pack_width<A, B>>(stream, to.rows, to.cols, moves_packs(from, to),
+                                  [=] __device__(Index r, Index c, auto n) {
+                                    auto sums = target.load(r, c, n);
+                                    sums += source.load(r, c, n);
+                                    target.store(r, c, sums);
+                                  });
+}
+
+template <typename A, typename B>
+void convert(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+  const Matrix<A> source(from);
+  const Matrix<B> target(to);
+  for_each_pack<pack_width<A, B>>(
+      stream, to.rows, to.cols, moves_packs(from, to),
+      [=] __device__(Index r, Index c, auto n) { target.store(r, c, source.load(r, c, n)); });
+}
+
+template <typename T>
+void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to) {
+  const Matrix<float> source(row);
+  const Matrix<T> target(to);
+  for_each_pack<pack_width<T>>(stream, to.rows, to.cols, moves_packs(row, to),
+                               [=] __device__(Index r, Index c, auto n) {
+                                 auto sums = target.load(r, c, n);
+                                 sums += source.load(0, c, n);
+                                 target.store(r, c, sums);
+                               });
+}
+
+template <typename A, typename B>
+void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
+  const Matrix<A> source(from);
+  const Matrix<B> target(to);
+  const std::int32_t* const row = rows.data;
+  for_each_pack<pack_width<A, B>>(
+      stream, to.rows, to.cols, moves_packs(from, to),
+      [=] __device__(Index r, Index c, auto n) { target.store(r, c, source.load(row[r], c, n)); });
+}
+
+template <typename A, typename B>
+void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
+  const Matrix<A> source(from);
+  const Matrix<B> target(to);
+  const std::int32_t* const row = rows.data;
+  for_each_pack<pack_width<A, B>>(
+      stream, from.rows, from.cols, moves_packs(from, to),
+      [=] __device__(Index r, Index c, auto n) { target.store(row[r], c, source.load(r, c, n)); });
+}
+
+/// What `dropout` knows of its rows.
+struct DropoutRows {
+  const PhiloxKey* key;
+  std::uint32_t threshold;
+  float scale;
+  const std::int32_t* samples;
+  Index batch, first_position, first_block;
+};
+
+template <typename A, typename B>
+void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const DropoutRows& rows) {
+  const Matrix<A> from(x);
+  const Matrix<B> to(y);
+  for_each_pack<pack_width<A, B>>(
+      stream, x.rows, x.cols, moves_packs(x, y), [=] __device__(Index r, Index c, auto n) {
+        auto values = from.load(r, c, n);
+        std::array<std::uint32_t, 4> words;
+        for (int k = 0; k < n; ++k) {
+          if (k % 4 == 0) {
+            words = dropout_words(*rows.key, static_cast<std::uint32_t>(rows.samples[r % rows.batch]),
+                                  static_cast<std::uint32_t>(rows.first_position + r / rows.batch),
+                                  static_cast<std::uint32_t>(rows.first_block + (c + k) / 4));
+          }
+          values[k] = words[n == 1 ? c % 4 : k % 4] < rows.threshold ? 0.0f : values[k] * rows.scale;
+        }
+        to.store(r, c, values);
+      });
+}
+
 }  // namespace
 
 bool kernels_run_here() {
@@ -33,41 +115,28 @@ bool kernels_run_here() {
 }
 
 void add(cudaStream_t stream, const Tensor& from, const Tensor& to) {
-  if (from.contiguous() && to.contiguous() && from.type == ddl::DataType::f32 && to.type == from.type) {
-    float* const target = to.as<float>();
-    const float* const source = from.as<float>();
-    for_each(stream, 1, to.size(), [=] __device__(Index, Index i) { target[i] += source[i]; });
-    return;
-  }
-  const View source = from, target = to;
-  for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target.set(r, c, target(r, c) + source(r, c)); });
+  const bool are_flat = from.contiguous() && to.contiguous();
+  const Tensor source = are_flat ? from.reshaped(1, from.size()) : from;
+  const Tensor target = are_flat ? to.reshaped(1, to.size()) : to;
+  with_types(from.type, to.type, [&]<typename A, typename B>(A, B) { add<A, B>(stream, source, target); });
 }
 
 void convert(cudaStream_t stream, const Tensor& from, const Tensor& to) {
-  const View source = from, target = to;
-  for_each(stream, to.rows, to.cols, [=] __device__(Index r, Index c) { target.set(r, c, source(r, c)); });
+  with_types(from.type, to.type, [&]<typename A, typename B>(A, B) { convert<A, B>(stream, from, to); });
 }
 
 void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to) {
-  const View target = to;
-  const float* const source = row.as<float>();
-  for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target.set(r, c, target(r, c) + source[c]); });
+  with_type(to.type, [&]<typename T>(T) { add_row<T>(stream, row, to); });
 }
 
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
-  const View source = from, target = to;
-  const std::int32_t* const row = rows.data;
-  for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target.set(r, c, source(row[r], c)); });
+  with_types(from.type, to.type,
+             [&]<typename A, typename B>(A, B) { gather_rows<A, B>(stream, from, rows, to); });
 }
 
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
-  const View source = from, target = to;
-  const std::int32_t* const row = rows.data;
-  for_each(stream, from.rows, from.cols,
-           [=] __device__(Index r, Index c) { target.set(row[r], c, source(r, c)); });
+  with_types(from.type, to.type,
+             [&]<typename A, typename B>(A, B) { scatter_rows<A, B>(stream, from, rows, to); });
 }
 
 void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
@@ -103,21 +172,8 @@ void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
 void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,
              std::uint32_t threshold, float scale, const Indices& samples, std::int64_t first_position,
              std::int64_t first_column) {
-  if (x.empty()) return;
-  const View from = x, to = y;
-  const std::int32_t* const sample = samples.data;
-  const Index batch = samples.size;
-  const Index first_block = first_column / 4;
-  for_each(stream, x.rows, (x.cols + 3) / 4, [=] __device__(Index r, Index block) {
-    const std::array<std::uint32_t, 4> words =
-        dropout_words(*key, static_cast<std::uint32_t>(sample[r % batch]),
-                      static_cast<std::uint32_t>(first_position + r / batch),
-                      static_cast<std::uint32_t>(first_block + block));
-    for (unsigned k = 0; k < 4 && 4 * block + k < from.cols; ++k) {
-      const Index c = 4 * block + k;
-      to.set(r, c, words[k] < threshold ? 0.0f : from(r, c) * scale);
-    }
-  });
+  const DropoutRows rows{key, threshold, scale, samples.data, samples.size, first_position, first_column / 4};
+  with_types(x.type, y.type, [&]<typename A, typename B>(A, B) { dropout<A, B>(stream, x, y, rows); });
 }
 
 }  // namespace nmt::cuda

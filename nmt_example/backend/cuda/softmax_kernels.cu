@@ -12,43 +12,87 @@ __device__ float row_max(const float* x, Index n) {
   return block_max(largest);
 }
 
-__global__ void cross_entropy_kernel(View logits, const std::int32_t* targets, float label_smoothing,
-                                     View gradient, const double* scale, double* row_losses) {
-  const Index r = blockIdx.x;
-  const Index vocabulary = logits.cols;
-  const float* const x = logits.row(r);
-  const std::int32_t target = targets[r];
-  const float largest = row_max(x, vocabulary);
+/// What a block needs to know of the rows' losses.
+template <typename T>
+struct CrossEntropy {
+  Matrix<float> logits;
+  Index vocabulary;
+  bool packs;
+  const std::int32_t* targets;
+  float label_smoothing;
+  Matrix<T> gradient;
+  const double* scale;
+  double* row_losses;
+};
+
+/// Of logits [first, first + n) of the block's row; 0 where there are none.
+template <int n>
+__device__ Pack<float, n> some_logits(const Matrix<float>& logits, Index first, Index vocabulary) {
+  if (first + n <= vocabulary) return logits.load(blockIdx.x, first, Width<n>());
+  Pack<float, n> x{};
+  for (int k = 0; k < n; ++k)
+    if (first + k < vocabulary) x[k] = logits.load(blockIdx.x, first + k, Width<1>())[0];
+  return x;
+}
+
+template <int n, typename T>
+__device__ void compute_cross_entropy(const CrossEntropy<T>& all) {
+  const Index r = blockIdx.x, vocabulary = all.vocabulary;
+  const Index begin = Index{threadIdx.x} * n, step = Index{blockDim.x} * n;
+  const std::int32_t target = all.targets[r];
+  float largest = -INFINITY;
+  for (Index v = begin; v < vocabulary; v += step) {
+    const Pack<float, n> x = some_logits<n>(all.logits, v, vocabulary);
+    for (int k = 0; k < n; ++k)
+      if (v + k < vocabulary) largest = fmaxf(largest, x[k]);
+  }
+  largest = block_max(largest);
   float exp_sum = 0, shifted_sum = 0;
-  for (Index v = threadIdx.x; v < vocabulary; v += blockDim.x) {
-    const float shifted = x[v] - largest;
-    exp_sum += expf(shifted);
-    shifted_sum += shifted;
+  for (Index v = begin; v < vocabulary; v += step) {
+    const Pack<float, n> x = some_logits<n>(all.logits, v, vocabulary);
+    for (int k = 0; k < n; ++k) {
+      if (v + k >= vocabulary) continue;
+      exp_sum += expf(x[k] - largest);
+      shifted_sum += x[k] - largest;
+    }
   }
   const double sum = block_sum(static_cast<double>(exp_sum));
   const double logit_sum = block_sum(static_cast<double>(shifted_sum));
   if (threadIdx.x == 0) {
     const double log_sum = log(sum);
-    const double nll = log_sum - static_cast<double>(x[target] - largest);
+    const float of_target = all.logits.load(r, target, Width<1>())[0];
+    const double nll = log_sum - static_cast<double>(of_target - largest);
     const double uniform = log_sum - logit_sum / static_cast<double>(vocabulary);
-    const auto smoothing = static_cast<double>(label_smoothing);
-    row_losses[2 * r] = nll;
-    row_losses[2 * r + 1] = smoothing > 0 ? (1.0 - smoothing) * nll + smoothing * uniform : nll;
+    const auto smoothing = static_cast<double>(all.label_smoothing);
+    all.row_losses[2 * r] = nll;
+    all.row_losses[2 * r + 1] = smoothing > 0 ? (1.0 - smoothing) * nll + smoothing * uniform : nll;
   }
-  if (gradient.data == nullptr) return;
-  __syncthreads();  // x[target] has been read
+  if (all.gradient.data == nullptr) return;
+  __syncthreads();  // the target's logit has been read
   const auto factor = static_cast<float>(1.0 / sum);
-  const float of_loss = scale != nullptr ? static_cast<float>(*scale) : 1.0f;
-  const float floor = label_smoothing / static_cast<float>(vocabulary);
-  for (Index begin = 0; begin < vocabulary; begin += blockDim.x) {
-    const Index v = begin + threadIdx.x;
-    const bool exists = v < vocabulary;
-    const float wanted = v == target ? 1.0f - label_smoothing : 0.0f;
-    const float d = exists ? of_loss * (expf(x[v] - largest) * factor - floor - wanted) : 0.0f;
+  const float of_loss = all.scale != nullptr ? static_cast<float>(*all.scale) : 1.0f;
+  const float floor = all.label_smoothing / static_cast<float>(vocabulary);
+  for (Index first = 0; first < vocabulary; first += step) {
+    const Index v = first + begin;
+    Pack<float, n> d = some_logits<n>(all.logits, v, vocabulary);
+    for (int k = 0; k < n; ++k) {
+      const float wanted = v + k == target ? 1.0f - all.label_smoothing : 0.0f;
+      d[k] = of_loss * (expf(d[k] - largest) * factor - floor - wanted);
+    }
     // A narrow gradient lies where logits of lower columns are, all of which have been read by then.
-    if (gradient.type != logits.type) __syncthreads();
-    if (exists) gradient.set(r, v, d);
+    if constexpr (!std::is_same_v<T, float>) __syncthreads();
+    if (v + n <= vocabulary) {
+      all.gradient.store(r, v, d);
+      continue;
+    }
+    for (int k = 0; k < n; ++k)
+      if (v + k < vocabulary) all.gradient.store(r, v + k, Pack<float, 1>{{d[k]}});
   }
+}
+
+template <typename T>
+__global__ void cross_entropy_kernel(CrossEntropy<T> all) {
+  all.packs ? compute_cross_entropy<pack_width<T>>(all) : compute_cross_entropy<1>(all);
 }
 
 __global__ void add_row_losses_kernel(const double* row_losses, Index rows, double* sums) {
@@ -116,8 +160,12 @@ void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indi
                            float label_smoothing, const Tensor& gradient, const double* scale,
                            const Tensor& sums, double* scratch) {
   if (logits.rows == 0) return;
-  launch_kernel(stream, cross_entropy_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
-                targets.data, label_smoothing, gradient, scale, scratch);
+  with_type(gradient.type, [&]<typename T>(T) {
+    const CrossEntropy<T> all{logits,       logits.cols,     moves_packs(logits, gradient),
+                              targets.data, label_smoothing, gradient,
+                              scale,        scratch};
+    launch_kernel(stream, cross_entropy_kernel<T>, static_cast<unsigned>(logits.rows), row_threads, all);
+  });
   launch_kernel(stream, add_row_losses_kernel, 1, row_threads, scratch, logits.rows, sums.as<double>());
 }
 
