@@ -114,6 +114,8 @@ class Backend {
   /// Runs `work`, whose calls of this backend are the same, with the same arguments, whenever it is given
   /// with this key. A backend may record them, and later do them again without running `work`.
   virtual void replay(std::uint64_t /*key*/, const std::function<void()>& work) { work(); }
+  /// Whether it does, so that keys should be few.
+  [[nodiscard]] virtual bool records() const { return false; }
 
   // Memory --------------------------------------------------------------------------------------
   /// Zero-filled, aligned to 64 bytes.

@@ -26,11 +26,19 @@ std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, doub
   return key;
 }
 
+constexpr std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
+  return (n + multiple - 1) / multiple * multiple;
+}
+
 /// Rows of a search's step: some more than it has, because backends prepare products for each number of rows.
 constexpr std::int64_t padded(std::int64_t rows) {
   constexpr std::int64_t multiple = 16;
-  return rows < multiple ? rows : (rows + multiple - 1) / multiple * multiple;
+  return rows < multiple ? rows : rounded_up(rows, multiple);
 }
+
+/// Where work is recorded, batches' lengths are rounded up to multiples of this: most batches then have
+/// shapes that there were before, and have few steps more.
+constexpr std::int64_t recorded_steps = 4;
 
 }  // namespace
 
@@ -52,16 +60,15 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
 
 void Model::also_allow(const BatchLimits& limits) {
   limits_.push_back(limits);
-  workspace_bytes_ =
-      std::max(workspace_bytes_, bytes_of(limits.sentences, limits.source_steps, limits.target_steps, true));
+  workspace_bytes_ = std::max(workspace_bytes_, bytes_of(limits, true));
   arena_.reserve(backend_, workspace_bytes_);
   const auto words = static_cast<std::size_t>(limits.sentences * limits.target_steps);
   host_rows_.reserve(std::max(words, host_rows_.capacity()));
   host_targets_.reserve(host_rows_.capacity());
 }
 
-void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
-                 bool training) {
+void Model::plan(const BatchLimits& sizes, bool training) {
+  const auto [sentences, source_steps, target_steps] = sizes;
   arena_.reset();
   source_ = arena_.take_indices(source_steps * sentences);
   source_lengths_ = arena_.take_indices(sentences);
@@ -77,18 +84,22 @@ void Model::plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t
   network_.projection.plan(arena_, backend_, target_steps * sentences, training);
 }
 
-void Model::check(const BatchView& batch) const {
-  const bool allowed = std::ranges::any_of(limits_, [&](const BatchLimits& limits) {
+/// Null if the batch is not within any.
+const BatchLimits* Model::limits_of(const BatchView& batch) const {
+  const auto found = std::ranges::find_if(limits_, [&](const BatchLimits& limits) {
     return batch.sentences <= limits.sentences && batch.source_steps <= limits.source_steps &&
            batch.target_steps <= limits.target_steps;
   });
-  if (!allowed) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("a batch of {} sentences, {} source and {} target steps exceeds the model's "
-                                 "limits of {}, {} and {}",
-                                 batch.sentences, batch.source_steps, batch.target_steps, limits().sentences,
-                                 limits().source_steps, limits().target_steps));
-  }
+  return found == limits_.end() ? nullptr : &*found;
+}
+
+/// The sizes with which a batch is computed: not beyond limits that it is within.
+BatchLimits Model::padded(const BatchView& batch) const {
+  const BatchLimits* const limits = limits_of(batch);
+  if (!backend_.records() || limits == nullptr)
+    return {batch.sentences, batch.source_steps, batch.target_steps};
+  return {batch.sentences, std::min(rounded_up(batch.source_steps, recorded_steps), limits->source_steps),
+          std::min(rounded_up(batch.target_steps, recorded_steps), limits->target_steps)};
 }
 
 void Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
@@ -96,21 +107,20 @@ void Model::forward_backward(const BatchView& batch, const DropoutSettings& drop
   run(batch, dropout, label_smoothing, &ready, sums, use);
 }
 
-std::size_t Model::bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
-                            bool training) {
+std::size_t Model::bytes_of(const BatchLimits& sizes, bool training) {
   Arena counter(activations_, backend_.type());
   std::swap(arena_, counter);
-  plan(sentences, source_steps, target_steps, training);
+  plan(sizes, training);
   std::swap(arena_, counter);
   return counter.used();
 }
 
 bool Model::fits(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps) {
-  return bytes_of(sentences, source_steps, target_steps, false) <= workspace_bytes_;
+  return bytes_of({sentences, source_steps, target_steps}, false) <= workspace_bytes_;
 }
 
 BatchLoss Model::evaluate(const BatchView& batch) {
-  const std::size_t bytes = bytes_of(batch.sentences, batch.source_steps, batch.target_steps, false);
+  const std::size_t bytes = bytes_of(padded(batch), false);
   if (bytes > std::max(workspace_bytes_, largest_workspace)) {
     throw ddl::Error(
         ddl::ErrorCode::unsupported,
@@ -130,10 +140,25 @@ BatchLoss Model::evaluate(const BatchView& batch) {
           std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
 }
 
+/// The ids of padded steps, which nothing depends on, are 0.
+void Model::upload_ids(const Indices& to, std::span<const std::int32_t> ids) {
+  const auto count = static_cast<std::int64_t>(ids.size());
+  backend_.upload(to, ids);
+  if (count == to.size) return;
+  host_padding_.assign(static_cast<std::size_t>(to.size - count), 0);
+  backend_.upload(to.range(count, to.size - count), host_padding_);
+}
+
 void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, const Tensor& sums, GradientUse use) {
   const bool training = ready != nullptr;
-  if (training) check(batch);
+  if (training && limits_of(batch) == nullptr) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("a batch of {} sentences, {} source and {} target steps exceeds the model's "
+                                 "limits of {}, {} and {}",
+                                 batch.sentences, batch.source_steps, batch.target_steps, limits().sentences,
+                                 limits().source_steps, limits().target_steps));
+  }
   if (training && use == GradientUse::replace) backend_.zero(parameters_.gradients());
   if (batch.sentences == 0) {
     if (training) {
@@ -153,10 +178,11 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   }
   const auto words = static_cast<std::int64_t>(host_rows_.size());
 
-  plan(batch.sentences, batch.source_steps, batch.target_steps, training);
-  backend_.upload(source_, batch.source);
+  const BatchLimits sizes = padded(batch);
+  plan(sizes, training);
+  upload_ids(source_, batch.source);
   backend_.upload(source_lengths_, batch.source_lengths);
-  backend_.upload(target_in_, batch.target_in);
+  upload_ids(target_in_, batch.target_in);
   backend_.upload(samples_, batch.samples);
   backend_.upload(loss_rows_.range(0, words), host_rows_);
   backend_.upload(targets_.range(0, words), host_targets_);
@@ -179,7 +205,7 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
       .samples = samples_,
       .dropout_keys = dropout_keys_,
       .batch_key = batch_key(arena_, parameters_, dropout.rate,
-                             {batch.sentences, batch.source_steps, batch.target_steps, training}),
+                             {sizes.sentences, sizes.source_steps, sizes.target_steps, training}),
       .backward = training ? &progress : nullptr};
   auto& [encoder, decoder, projection] = network_;
   tell("forward");

@@ -97,10 +97,11 @@ class Model {
  private:
   void run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
            const ReadyFunction* ready, const Tensor& sums, GradientUse use);
-  void plan(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps, bool training);
-  std::size_t bytes_of(std::int64_t sentences, std::int64_t source_steps, std::int64_t target_steps,
-                       bool training);
-  void check(const BatchView& batch) const;
+  void plan(const BatchLimits& sizes, bool training);
+  std::size_t bytes_of(const BatchLimits& sizes, bool training);
+  [[nodiscard]] const BatchLimits* limits_of(const BatchView& batch) const;
+  [[nodiscard]] BatchLimits padded(const BatchView& batch) const;
+  void upload_ids(const Indices& to, std::span<const std::int32_t> ids);
 
   Backend& backend_;
   ModelShape shape_;
@@ -116,7 +117,7 @@ class Model {
   PhiloxKey* dropout_keys_ = nullptr;
   std::vector<PhiloxKey> host_keys_;
   Tensor sums_;  // of `evaluate`
-  std::vector<std::int32_t> host_rows_, host_targets_;
+  std::vector<std::int32_t> host_rows_, host_targets_, host_padding_;
   const double* loss_scale_ = nullptr;
   std::vector<int> missing_;  // see BackwardProgress
   PartFunction on_part_;

@@ -3,7 +3,11 @@
 
 #include <unistd.h>
 
+#include <map>
+#include <set>
+
 #include "ddl/error.hpp"
+#include "nmt_example/backend/wrapped_backend.hpp"
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/small_training.hpp"
 #include "support/thrown_error.hpp"
@@ -219,6 +223,68 @@ TEST_F(Cuda, RecordedWorkIsDoneAgainOnNewValues) {
     EXPECT_TRUE(close(memory.read(sums), expected, 1e-4)) << "time " << time + 1;
   }
   EXPECT_EQ(runs, 2);
+}
+
+// Graphs would fill the memory of a run that translates texts of all lengths, or frequent ones would go.
+TEST_F(Cuda, KeepsTheWorkThatWasUsedLast) {
+  Memory memory(*cuda_);
+  const Tensor x = memory.tensor(1, 1);
+  std::map<std::uint64_t, int> runs;
+  const auto replay = [&](std::uint64_t key) {
+    cuda_->replay(key, [&] {
+      ++runs[key];
+      cuda_->zero(x);
+    });
+  };
+  for (std::uint64_t key = 1; key <= 2000; ++key) {
+    for (int time = 0; time < 3; ++time) replay(key);
+    replay(1);
+  }
+  EXPECT_EQ(runs[1], 2) << "work that is often used was forgotten";
+  EXPECT_EQ(runs[2], 2);
+  replay(2000);
+  EXPECT_EQ(runs[2000], 2);
+  replay(2);
+  EXPECT_EQ(runs[2], 3) << "everything is kept";
+}
+
+/// Counts kinds of work that are recorded.
+class CountingBackend final : public WrappedBackend {
+ public:
+  using WrappedBackend::WrappedBackend;
+  [[nodiscard]] bool records() const override { return inner_records_; }
+  void replay(std::uint64_t key, const std::function<void()>& work) override {
+    keys_.insert(key);
+    inner().replay(key, work);
+  }
+  [[nodiscard]] std::size_t keys() const noexcept { return keys_.size(); }
+
+ private:
+  void before(const Work&) override {}
+  void after(const Work&) override {}
+
+  bool inner_records_ = inner().records();
+  std::set<std::uint64_t> keys_;
+};
+
+// A run over texts of differing lengths would record graphs for most of its steps, instead of replaying.
+TEST_F(Cuda, BatchesOfDifferingLengthsNeedFewGraphs) {
+  constexpr int steps = 30;
+  Options options = small_training_options();
+  options.num_buckets = 1;
+  options.batch_size = 2;
+  ddl::run_in_process(
+      1,
+      [&](ddl::Context& context) {
+        CountingBackend counting(make_cuda_backend(0));
+        SmallTraining on_cpu(context, options, *cpu_), on_cuda(context, options, counting);
+        const std::vector<double> expected = on_cpu.losses(steps), found = on_cuda.losses(steps);
+        for (std::size_t i = 0; i < steps; ++i)
+          EXPECT_NEAR(found[i], expected[i], 1e-4 * expected[i]) << "step " << i + 1;
+        // Two layers and the decoder, forward and backward.
+        EXPECT_LE(counting.keys(), 2U * 3U * 9U);
+      },
+      quiet_ranks());
 }
 
 TEST_F(Cuda, TrainingGivesTheCpusLosses) {

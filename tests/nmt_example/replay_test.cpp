@@ -13,8 +13,9 @@ namespace {
 /// Checks that the work that is given with a key is the same each time.
 class RecordingBackend final : public WrappedBackend {
  public:
-  RecordingBackend() : WrappedBackend(make_cpu_backend(1)) {}
+  explicit RecordingBackend(std::unique_ptr<Backend> inner) : WrappedBackend(std::move(inner)) {}
 
+  [[nodiscard]] bool records() const override { return true; }
   void replay(std::uint64_t key, const std::function<void()>& work) override {
     calls_.clear();
     work();
@@ -44,7 +45,7 @@ class RecordingBackend final : public WrappedBackend {
 TEST(Replay, WorkWithTheSameKeyIsTheSame) {
   const Corpus corpus = small_corpus();
   const ModelCase with_attention{"", shape_of(16, true, 2, 2, AttentionKind::scaled_luong), 0.2};
-  auto owned = std::make_unique<RecordingBackend>();
+  auto owned = std::make_unique<RecordingBackend>(make_cpu_backend(1));
   RecordingBackend& backend = *owned;
   TestModel model(std::move(owned), with_attention.shape, small_limits(), 0.3);
   for (int time = 0; time < 2; ++time) {
@@ -60,6 +61,45 @@ TEST(Replay, WorkWithTheSameKeyIsTheSame) {
   }
   EXPECT_GT(backend.again(), 0);
   EXPECT_GT(backend.keys(), 6U);
+}
+
+// Losses and gradients on devices would depend on the steps that make a batch's shape one that was recorded.
+TEST(Replay, PaddedStepsChangeNothing) {
+  Corpus corpus = small_corpus();
+  corpus.sources[1] = {5, 1, 2, 9, 4};
+  corpus.targets[3] = {6, 3, 5, 4, 7};
+  const BatchLimits limits{4, 8, 7};
+  const Batch batch(corpus, 0, 4);
+  for (const ModelCase& c : model_cases()) {
+    SCOPED_TRACE(c.name);
+    TestModel exact(make_reference_backend(), c.shape, limits);
+    TestModel padded(std::make_unique<RecordingBackend>(make_reference_backend()), c.shape, limits);
+    const BatchLoss expected = exact.run(batch.view, c), found = padded.run(batch.view, c);
+    EXPECT_NEAR(found.smoothed, expected.smoothed, 1e-12 * expected.smoothed);
+    EXPECT_NEAR(padded->evaluate(batch.view).smoothed, exact->evaluate(batch.view).smoothed,
+                1e-12 * expected.smoothed);
+    const std::vector<Values> gradients = padded.gradients(), of_exact = exact.gradients();
+    for (std::size_t i = 0; i < gradients.size(); ++i)
+      EXPECT_TRUE(close(gradients[i], of_exact[i], 1e-12 * (1 + of_exact[i].largest()))) << exact.name(i);
+  }
+}
+
+// Each new shape is queued call by call and recorded: a run of many shapes would hardly ever replay.
+TEST(Replay, BatchesOfSimilarLengthsHaveTheSameKeys) {
+  Random random(5);
+  Corpus corpus;
+  for (int length = 1; length <= 16; ++length) {
+    corpus.sources.push_back(random.integers(length, 3, 10));
+    corpus.targets.push_back(random.integers(16 - length, 3, 8));
+    corpus.samples.push_back(length);
+  }
+  const ModelCase c{"", shape_of(4, true, 2, 1, AttentionKind::luong)};
+  auto owned = std::make_unique<RecordingBackend>(make_cpu_backend(1));
+  const RecordingBackend& backend = *owned;
+  TestModel model(std::move(owned), c.shape, {1, 16, 17}, 0.3);
+  for (std::size_t i = 0; i < 16; ++i) model.run(Batch(corpus, i, i + 1).view, c);
+  // Two layers and the decoder, forward and backward, for 4 lengths of sources.
+  EXPECT_EQ(backend.keys(), 2U * 3U * 4U);
 }
 
 }  // namespace

@@ -55,8 +55,9 @@ class CudaBackend final : public Backend {
   [[nodiscard]] bool host_accessible() const override { return false; }
   [[nodiscard]] CUstream_st* stream() const override { return stream_.get(); }
   void replay(std::uint64_t key, const std::function<void()>& work) override {
-    narrow_parameters_.with_copies_of(key, stream_.get(), [&] { graphs_.replay(key, stream_.get(), work); });
+    graphs_.replay(key, stream_.get(), narrow_parameters_, work);
   }
+  [[nodiscard]] bool records() const override { return true; }
 
   // Memory --------------------------------------------------------------------------------------
   std::shared_ptr<void> allocate(std::size_t bytes) override {

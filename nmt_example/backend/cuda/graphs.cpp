@@ -1,14 +1,12 @@
 #include "nmt_example/backend/cuda/graphs.hpp"
 
+#include <algorithm>
 #include <exception>
 
 #include "nmt_example/backend/cuda/check.hpp"
 
 namespace nmt::cuda {
 namespace {
-
-/// More shapes than a run has, unless it translates texts of all lengths; then the graphs start anew.
-constexpr std::size_t most_graphs = 1024;
 
 struct DestroyGraph {
   void operator()(cudaGraph_t graph) const noexcept { cudaGraphDestroy(graph); }
@@ -34,25 +32,33 @@ Graphs::Graph Graphs::record(cudaStream_t stream, const std::function<void()>& w
   return Graph(executable);
 }
 
-void Graphs::replay(std::uint64_t key, cudaStream_t stream, const std::function<void()>& work) {
-  if (records_) return work();  // a part of what is being recorded
-  if (graphs_.size() >= most_graphs && !graphs_.contains(key)) {
-    check(cudaStreamSynchronize(stream), "cudaStreamSynchronize");
-    graphs_.clear();
+Graphs::Entry& Graphs::entry_of(std::uint64_t key) {
+  if (entries_.size() >= most_graphs && !entries_.contains(key)) {
+    // CUDA keeps a graph that is destroyed while it runs.
+    entries_.erase(
+        std::ranges::min_element(entries_, {}, [](const auto& keyed) { return keyed.second.last_use; }));
   }
-  const auto [place, is_new] = graphs_.try_emplace(key);
-  if (is_new) return work();
-  if (place->second == nullptr) {
-    records_ = true;
-    try {
-      place->second = record(stream, work);
-    } catch (...) {
-      records_ = false;
-      throw;
-    }
-    records_ = false;
+  return entries_[key];
+}
+
+void Graphs::replay(std::uint64_t key, cudaStream_t stream, NarrowParameters& parameters,
+                    const std::function<void()>& work) {
+  if (is_inside_) return work();  // a part of other work
+  Entry& entry = entry_of(key);
+  const bool is_first = entry.last_use == 0;
+  entry.last_use = ++uses_;
+  is_inside_ = true;
+  try {
+    parameters.with_copies_of(entry.copies, stream, [&] {
+      if (is_first) return work();
+      if (entry.graph == nullptr) entry.graph = record(stream, work);
+      check(cudaGraphLaunch(entry.graph.get(), stream), "cudaGraphLaunch");
+    });
+  } catch (...) {
+    is_inside_ = false;
+    throw;
   }
-  check(cudaGraphLaunch(place->second.get(), stream), "cudaGraphLaunch");
+  is_inside_ = false;
 }
 
 }  // namespace nmt::cuda

@@ -34,12 +34,10 @@ std::size_t NarrowParameters::bytes() const {
   return sum;
 }
 
-void NarrowParameters::with_copies_of(std::uint64_t key, cudaStream_t stream,
+void NarrowParameters::with_copies_of(Places& places, cudaStream_t stream,
                                       const std::function<void()>& work) {
-  if (uses_ != nullptr) return work();  // a part of other work
-  std::set<Place>& uses = used_[key];
-  for (const Place& place : uses) update(copies_.at(place), stream);
-  uses_ = &uses;
+  for (const Place& place : places) update(copies_.at(place), stream);
+  uses_ = &places;
   try {
     work();
   } catch (...) {

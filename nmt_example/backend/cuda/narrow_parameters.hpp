@@ -8,7 +8,6 @@
 #include <memory>
 #include <set>
 #include <tuple>
-#include <unordered_map>
 
 #include "nmt_example/backend/tensor.hpp"
 
@@ -18,17 +17,19 @@ namespace nmt::cuda {
 /// it; rows have an `aligned_stride`. Not thread-safe.
 class NarrowParameters {
  public:
+  using Place = std::tuple<const void*, std::int64_t, std::int64_t>;  // data, rows, columns
+  using Places = std::set<Place>;
+
   /// The copy, brought up to date on the stream if the parameter has changed since.
   Tensor copy_of(const Tensor& parameter, ddl::DataType type, cudaStream_t stream);
   [[nodiscard]] std::size_t bytes() const;
   /// To be called when parameters have got other values.
   void forget() noexcept { ++version_; }
-  /// Runs `work` with the copies that work of this key used before brought up to date: what it records
-  /// contains no conversions.
-  void with_copies_of(std::uint64_t key, cudaStream_t stream, const std::function<void()>& work);
+  /// Runs `work` with the copies of `places` brought up to date, and adds what it uses to these. If it is
+  /// recorded its second time, the graph contains no conversions.
+  void with_copies_of(Places& places, cudaStream_t stream, const std::function<void()>& work);
 
  private:
-  using Place = std::tuple<const void*, std::int64_t, std::int64_t>;  // data, rows, columns
   struct Copy {
     Tensor parameter, narrow;
     std::shared_ptr<void> memory;
@@ -38,8 +39,7 @@ class NarrowParameters {
   void update(Copy& copy, cudaStream_t stream) const;
 
   std::map<Place, Copy> copies_;
-  std::unordered_map<std::uint64_t, std::set<Place>> used_;
-  std::set<Place>* uses_ = nullptr;  // of the work that runs
+  Places* uses_ = nullptr;  // of the work that runs
   std::uint64_t version_ = 1;
 };
 
