@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 
+#include "nmt_example/backend/layer_rules.hpp"
 #include "nmt_example/backend/philox.hpp"
 #include "nmt_example/backend/step_rules.hpp"
 #include "nmt_example/backend/tensor.hpp"
@@ -50,12 +51,12 @@ enum class UpdateRule : std::uint8_t {
 /// What a rule works on, each contiguous and of one size; a rule leaves empty what it does not have.
 struct UpdateTensors {
   Tensor values, gradients, m, v;
-  Tensor sums = {};  ///< Two f64: set to sums of squares, of the parameters and of what else is measured.
+  Tensor sums = {};  ///< Two f64: sums of squares are added, of the parameters and what else is measured.
 };
 
 struct UpdateSettings {
   /// In the backend's memory: replaces `learning_rate`, `gradient_scale` and `step`. A step that is not taken
-  /// changes nothing but `zero_gradients`. Rules that measure know them from the host alone.
+  /// changes nothing but `zero_gradients`.
   const StepFactors* factors = nullptr;
   double learning_rate = 0;
   double gradient_scale = 1;
@@ -63,6 +64,7 @@ struct UpdateSettings {
   double beta1 = 0, beta2 = 0, epsilon = 0;
   std::int64_t step = 1;        ///< Counts from 1, for the bias correction.
   bool zero_gradients = false;  ///< Whether the gradients that are read become zero.
+  double sums_share = 1;        ///< The factor of what is added to the sums.
 };
 
 /// The parts of cells' steps that are not matrix products; their formulas are in gru_rows.hpp and so on.
@@ -312,6 +314,15 @@ class Backend {
   // Optimisers ----------------------------------------------------------------------------------
   /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.
   virtual void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) = 0;
+  /// `nmt::scale_layer` on each layer; `sums` [layers, 2] are its squares. `second_moments`: fp32, one for
+  /// each layer; null for rules without them.
+  virtual void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,
+                            float* second_moments, Layer* layers) {
+    for (std::int64_t i = 0; i < sums.rows; ++i) {
+      float* const second_moment = second_moments != nullptr ? second_moments + i : nullptr;
+      scale_layer(scaling, *step, sums.row_range(i, 1).as<double>(), second_moment, layers[i]);
+    }
+  }
   /// result (one f64) = the largest absolute value of x, contiguous; 0 if it is empty. Undefined with NaN.
   virtual void largest_magnitude(const Tensor& x, const Tensor& result) = 0;
   /// `nmt::end_step` on what the pointers refer to, all in the backend's memory.

@@ -454,12 +454,13 @@ class CpuBackend final : public Backend {
       }
     });
     if (tensors.sums.empty()) return;
-    double* const sums = tensors.sums.as<double>();
-    sums[0] = sums[1] = 0;
+    cpu::SquareSums all{};
     for (const cpu::SquareSums& of_block : block_sums_) {
-      sums[0] += of_block.values;
-      sums[1] += of_block.measured;
+      all.values += of_block.values;
+      all.measured += of_block.measured;
     }
+    tensors.sums.as<double>()[0] += settings.sums_share * all.values;
+    tensors.sums.as<double>()[1] += settings.sums_share * all.measured;
   }
 
   void largest_magnitude(const Tensor& x, const Tensor& result) override {

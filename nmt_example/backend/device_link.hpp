@@ -7,6 +7,7 @@
 
 #include "ddl/context.hpp"
 #include "ddl/gradient_reducer.hpp"
+#include "nmt_example/backend/tensor.hpp"
 
 namespace nmt {
 
@@ -19,6 +20,8 @@ class DeviceLink {
   /// Marks work queued on the stream from now on as the part of the step with this name, for the timeline; an
   /// empty name ends the part.
   virtual void part(std::string_view name, ddl::DeviceStream stream) = 0;
+  /// Queues the replacement of each value (f64, contiguous) by its sum over all ranks. Collective.
+  virtual void sum(const Tensor& values, ddl::DeviceStream stream) = 0;
   /// A reducer for gradients in the device's memory; this must outlive it. Collective.
   virtual ddl::GradientReducer make_reducer(std::vector<ddl::Gradient> gradients,
                                             const ddl::GradientReducerOptions& options) = 0;

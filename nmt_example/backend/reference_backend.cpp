@@ -463,8 +463,8 @@ class ReferenceBackend final : public Backend {
     });
     if (settings.zero_gradients) zero(tensors.gradients);
     if (tensors.sums.empty()) return;
-    at(tensors.sums, 0, 0) = values;
-    at(tensors.sums, 0, 1) = measured;
+    at(tensors.sums, 0, 0) += settings.sums_share * values;
+    at(tensors.sums, 0, 1) += settings.sums_share * measured;
   }
 
   void largest_magnitude(const Tensor& x, const Tensor& result) override {

@@ -73,7 +73,8 @@ struct StepFactors {
   double learning_rate = 0;
   double correction1 = 1, correction2 = 1;  ///< 1 - beta^step, of Adam's moving means.
   std::int64_t step = 1;                    ///< Counts from 1.
-  bool takes = true;  ///< Whether the step is taken; if not, the update changes nothing.
+  bool takes = true;       ///< Whether the step is taken; if not, the update changes nothing.
+  double decay_scale = 1;  ///< Of the weight decay.
 };
 
 /// `step` counts from 1.

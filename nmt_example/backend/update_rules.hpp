@@ -27,11 +27,12 @@ struct UpdateFactors {
 
 template <typename Real>
 NMT_HOST_DEVICE UpdateFactors<Real> factors_of(const UpdateSettings& s, const StepFactors& step) {
+  const double weight_decay = s.weight_decay * step.decay_scale;
   return {static_cast<Real>(step.gradient_scale),
           static_cast<Real>(step.learning_rate),
           static_cast<Real>(step.learning_rate * step.gradient_scale),
-          static_cast<Real>(s.weight_decay),
-          static_cast<Real>(step.learning_rate * s.weight_decay),
+          static_cast<Real>(weight_decay),
+          static_cast<Real>(step.learning_rate * weight_decay),
           static_cast<Real>(s.beta1),
           static_cast<Real>(s.beta2),
           static_cast<Real>(1.0 / step.correction1),

@@ -179,6 +179,11 @@ class WrappedBackend : public Backend {
     call({.operation = "update", .bytes = bytes_of(t.values, t.values, t.gradients, t.m, t.m, t.v, t.v)},
          [&] { inner_->update(rule, t, settings); });
   }
+  void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,
+                    float* second_moments, Layer* layers) override {
+    call({.operation = "scale_layers", .bytes = bytes_of(sums)},
+         [&] { inner_->scale_layers(scaling, step, sums, second_moments, layers); });
+  }
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
     call({.operation = "largest_magnitude", .bytes = bytes_of(x)},
          [&] { inner_->largest_magnitude(x, result); });

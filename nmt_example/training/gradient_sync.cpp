@@ -44,7 +44,10 @@ Tensor tensor_of(const ddl::NamedTensor& values) {
 }  // namespace
 
 GradientSync::GradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model)
-    : backend_(backend), in_rows_(options.sparse_embeddings), values_(values_of(model.parameters())) {
+    : context_(context),
+      backend_(backend),
+      in_rows_(options.sparse_embeddings),
+      values_(values_of(model.parameters())) {
   const ddl::GradientReducerOptions how = {
       .gradients = ddl::GradientKind::sum,
       .wire = options.gradient_wire,
@@ -99,6 +102,14 @@ const ddl::DeviceOutcome* GradientSync::finish() {
 
 void GradientSync::check() {
   if (link_) reducer_->result();
+}
+
+void GradientSync::sum_over_ranks(const Tensor& values) {
+  if (link_) return link_->sum(values, backend_.stream());
+  sums_.resize(static_cast<std::size_t>(values.size()));
+  backend_.download(values, std::span(sums_));
+  context_.communicator().all_reduce(std::span(sums_));
+  backend_.upload_bytes(values.data, std::as_bytes(std::span(sums_)));
 }
 
 void GradientSync::gather() {

@@ -50,6 +50,9 @@ class GradientSync {
   /// Waits for the last step. Throws what went wrong in the steps so far.
   void check();
 
+  /// Replaces each of the backend's f64 `values` by its sum over all ranks. Collective.
+  void sum_over_ranks(const Tensor& values);
+
   /// With --sharded_update: the elements that this rank updates; see ddl::GradientReducer.
   [[nodiscard]] std::span<const ddl::GradientPiece> shards() const { return reducer_->shards(); }
   /// The backend's work from now on sees the parameters that all ranks have updated.
@@ -65,6 +68,7 @@ class GradientSync {
   void take_residuals();
 
  private:
+  ddl::Context& context_;
   Backend& backend_;
   bool in_rows_;
   std::vector<NamedView> values_;         // the model's parameters
@@ -73,6 +77,7 @@ class GradientSync {
   std::optional<HostMirror> parameters_;  // on the host, for `gather`
   std::optional<ddl::GradientReducer> reducer_;
   std::shared_ptr<void> outcome_;              // of the last step, if there is no link
+  std::vector<double> sums_;                   // host copies of `sum_over_ranks`, if there is no link
   std::vector<std::vector<float>> residuals_;  // host copies of a device's residuals
 };
 

@@ -17,13 +17,6 @@ UpdateSettings settings_from(const Options& options) {
   return settings;
 }
 
-double larc_factor(double eta, double norm, double gradient_norm, const UpdateSettings& settings) {
-  constexpr double least = 1e-7, epsilon = 1e-7;
-  if (norm == 0 || gradient_norm == 0) return 1;
-  const double change = settings.learning_rate * (gradient_norm + settings.weight_decay * norm + epsilon);
-  return std::min(1.0, std::max(least, eta * norm / change));
-}
-
 }  // namespace
 
 Optimizer::Recipe Optimizer::recipe_of(const Options& options) {
@@ -31,14 +24,23 @@ Optimizer::Recipe Optimizer::recipe_of(const Options& options) {
       options.larc_eta > 0 ? std::optional(UpdateRule::norms) : std::nullopt;
   switch (options.optimizer) {
     case OptimizerKind::sgd:
-      return {.rule = UpdateRule::sgd, .measure = larc};
+      return {.rule = UpdateRule::sgd, .measure = larc, .layer = LayerRule::larc};
     case OptimizerKind::momentum:
-      return {
-          .rule = options.nesterov ? UpdateRule::nesterov : UpdateRule::momentum, .m = true, .measure = larc};
+      return {.rule = options.nesterov ? UpdateRule::nesterov : UpdateRule::momentum,
+              .m = true,
+              .measure = larc,
+              .layer = LayerRule::larc};
     case OptimizerKind::novograd:
-      return {.rule = UpdateRule::momentum, .m = true, .measure = UpdateRule::norms};
+      return {.rule = UpdateRule::momentum,
+              .m = true,
+              .measure = UpdateRule::norms,
+              .layer = LayerRule::novograd};
     case OptimizerKind::lamb:
-      return {.rule = UpdateRule::lamb_step, .m = true, .v = true, .measure = UpdateRule::lamb_moments};
+      return {.rule = UpdateRule::lamb_step,
+              .m = true,
+              .v = true,
+              .measure = UpdateRule::lamb_moments,
+              .layer = LayerRule::lamb};
     case OptimizerKind::adam:
     case OptimizerKind::adamw:
       break;
@@ -49,17 +51,10 @@ Optimizer::Recipe Optimizer::recipe_of(const Options& options) {
 Optimizer::Optimizer(Backend& backend, ParameterSet& parameters, const Options& options)
     : backend_(backend),
       parameters_(parameters),
-      kind_(options.optimizer),
       recipe_(recipe_of(options)),
       settings_(settings_from(options)),
-      larc_eta_(options.larc_eta),
+      scaling_{recipe_.layer, settings_.weight_decay, settings_.beta2, settings_.epsilon, options.larc_eta},
       of_all_ranks_(parameters.count()) {
-  if (kind_ == OptimizerKind::novograd) {
-    const auto count = static_cast<std::int64_t>(parameters.count());
-    second_on_host_.resize(parameters.count());
-    second_moments_memory_ = backend.allocate(parameters.count() * ddl::size_of(backend.type()));
-    second_moments_ = {second_moments_memory_.get(), 1, count, count, backend.type()};
-  }
   if (options.sharded_update) return;
   std::vector<ddl::GradientPiece> all;
   for (std::size_t i = 0; i < parameters.count(); ++i) {
@@ -72,16 +67,20 @@ void Optimizer::take(std::span<const ddl::GradientPiece> shards, SumOverRanks su
   sum_over_ranks_ = std::move(sum_over_ranks);
   const std::size_t parameters = parameters_.count();
   std::vector<double> counts(parameters + 1);
+  const auto width = static_cast<std::int64_t>(counts.size());
+  const std::shared_ptr<void> memory = backend_.allocate(counts.size() * sizeof(double));
+  const Tensor sums(memory.get(), 1, width, width, ddl::DataType::f64);
   for (const ddl::GradientPiece& shard : shards) counts[shard.gradient] += static_cast<double>(shard.count);
   counts[parameters] = 1;
-  sum_over_ranks_(counts);
+  backend_.upload_bytes(sums.data, std::as_bytes(std::span(counts)));
+  sum_over_ranks_(sums);
+  backend_.download(sums, std::span(counts));
   ranks_ = counts[parameters];
   for (std::size_t i = 0; i < parameters; ++i) {
     const double more = counts[i] - static_cast<double>(parameters_.layout().parameters[i].size());
     of_all_ranks_[i] = ranks_ > 1 ? static_cast<std::int64_t>(more / (ranks_ - 1)) : 0;
   }
   take_pieces(shards);
-  if (!second_on_host_.empty()) backend_.zero(second_moments_);
 }
 
 void Optimizer::take_pieces(std::span<const ddl::GradientPiece> shards) {
@@ -95,11 +94,15 @@ void Optimizer::take_pieces(std::span<const ddl::GradientPiece> shards) {
   if (recipe_.m) m_ = backend_.allocate(bytes);
   if (recipe_.v) v_ = backend_.allocate(bytes);
   if (!recipe_.measure) return;
-  sums_on_host_.resize(2 * stretches_.size());
-  square_norms_.resize(2 * parameters_.count());
-  sums_memory_ = backend_.allocate(sums_on_host_.size() * sizeof(double));
-  const auto sums = static_cast<std::int64_t>(sums_on_host_.size());
-  sums_ = {sums_memory_.get(), 1, sums, sums, ddl::DataType::f64};
+  std::vector<Layer> layers(parameters_.count());
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    layers[i].decays = parameters_.layout().parameters[i].decays;
+  layers_ = backend_.allocate(layers.size() * sizeof(Layer));
+  backend_.upload_bytes(layers_.get(), std::as_bytes(std::span(layers)));
+  sums_memory_ = backend_.allocate(2 * layers.size() * sizeof(double));
+  sums_ = {sums_memory_.get(), static_cast<std::int64_t>(layers.size()), 2, 2, ddl::DataType::f64};
+  if (scaling_.rule == LayerRule::novograd)
+    second_moments_ = backend_.allocate(layers.size() * sizeof(float));
 }
 
 std::vector<Optimizer::Stretch> Optimizer::joined() const {
@@ -142,78 +145,34 @@ UpdateTensors Optimizer::tensors_of(const Stretch& stretch) const {
           .v = moment(v_.get(), stretch.moment, stretch.count)};
 }
 
-UpdateSettings Optimizer::unscaled_settings_of(const Stretch& stretch) const {
+UpdateSettings Optimizer::settings_of(const Stretch& stretch) const {
   UpdateSettings settings = settings_;
   if (!parameters_.layout().parameters[stretch.parameter].decays) settings.weight_decay = 0;
   return settings;
 }
 
-UpdateSettings Optimizer::settings_of(const Stretch& stretch) const {
-  UpdateSettings settings = unscaled_settings_of(stretch);
-  if (!recipe_.measure) return settings;
-  const bool decays = parameters_.layout().parameters[stretch.parameter].decays;
-  const double norm = std::sqrt(square_norms_[2 * stretch.parameter]);
-  const double measured = std::sqrt(square_norms_[2 * stretch.parameter + 1]);
-  if (kind_ == OptimizerKind::lamb) {
-    if (decays && norm > 0 && measured > 0) settings.learning_rate *= norm / measured;
-  } else if (kind_ == OptimizerKind::novograd) {
-    settings.gradient_scale /=
-        std::sqrt(static_cast<double>(second_on_host_[stretch.parameter])) + settings_.epsilon;
-  } else {
-    const double factor = larc_factor(larc_eta_, norm, measured * settings.gradient_scale, settings);
-    settings.gradient_scale *= factor;
-    settings.weight_decay *= factor;
+void Optimizer::scale_layers(const StepFactors* step) {
+  backend_.zero(sums_);
+  for (const Stretch& stretch : stretches_) {
+    UpdateTensors tensors = tensors_of(stretch);
+    tensors.sums = sums_.row_range(static_cast<std::int64_t>(stretch.parameter), 1);
+    UpdateSettings settings = settings_of(stretch);
+    settings.sums_share = stretch.share;
+    settings.zero_gradients = settings_.zero_gradients && *recipe_.measure != UpdateRule::norms;
+    backend_.update(*recipe_.measure, tensors, settings);
   }
-  return settings;
-}
-
-void Optimizer::measure(UpdateRule rule) {
-  std::ranges::fill(square_norms_, 0.0);
-  for (std::size_t i = 0; i < stretches_.size(); ++i) {
-    UpdateTensors tensors = tensors_of(stretches_[i]);
-    tensors.sums = sums_.col_range(2 * static_cast<std::int64_t>(i), 2);
-    UpdateSettings settings = unscaled_settings_of(stretches_[i]);
-    settings.zero_gradients = settings_.zero_gradients && rule != UpdateRule::norms;
-    backend_.update(rule, tensors, settings);
-  }
-  backend_.download(sums_, std::span(sums_on_host_));
-  for (std::size_t i = 0; i < stretches_.size(); ++i) {
-    const Stretch& stretch = stretches_[i];
-    for (std::size_t k = 0; k < 2; ++k)
-      square_norms_[2 * stretch.parameter + k] += stretch.share * sums_on_host_[2 * i + k];
-  }
-  if (!whole_) sum_over_ranks_(square_norms_);
-}
-
-void Optimizer::move_second_moments() {
-  backend_.download(second_moments_, std::span(second_on_host_));
-  for (std::size_t i = 0; i < second_on_host_.size(); ++i) {
-    const double square = square_norms_[2 * i + 1] * settings_.gradient_scale * settings_.gradient_scale;
-    float& v = second_on_host_[i];
-    v = static_cast<float>(v == 0 ? square : settings_.beta2 * v + (1 - settings_.beta2) * square);
-  }
-  backend_.upload(second_moments_, second_on_host_);
+  if (!whole_) sum_over_ranks_(sums_);
+  backend_.scale_layers(scaling_, step, sums_, static_cast<float*>(second_moments_.get()),
+                        static_cast<Layer*>(layers_.get()));
 }
 
 void Optimizer::update(const StepFactors* step) {
   settings_.zero_gradients = whole_;
   settings_.factors = step;
-  if (recipe_.measure) {
-    StepFactors known;
-    backend_.download_bytes(step, std::as_writable_bytes(std::span(&known, 1)));
-    if (!known.takes) {
-      if (whole_) backend_.zero(parameters_.gradients());
-      return;
-    }
-    settings_.factors = nullptr;
-    settings_.learning_rate = known.learning_rate;
-    settings_.gradient_scale = known.gradient_scale;
-    settings_.step = known.step;
-    measure(*recipe_.measure);
-  }
-  if (kind_ == OptimizerKind::novograd) move_second_moments();
+  if (recipe_.measure) scale_layers(step);
   for (const Stretch& stretch : stretches_) {
     UpdateSettings settings = settings_of(stretch);
+    if (recipe_.measure) settings.factors = &static_cast<Layer*>(layers_.get())[stretch.parameter].factors;
     if (recipe_.rule == UpdateRule::lamb_step) settings.zero_gradients = false;  // they are
     backend_.update(recipe_.rule, tensors_of(stretch), settings);
   }
@@ -233,7 +192,10 @@ std::vector<Optimizer::State> Optimizer::state() const {
       at += count;
     }
   }
-  if (!second_moments_.empty()) states.push_back({"v", 1, second_moments_.cols, 0, second_moments_});
+  if (second_moments_ != nullptr) {
+    states.push_back(
+        {"v", 1, sums_.rows, 0, {second_moments_.get(), 1, sums_.rows, sums_.rows, ddl::DataType::f32}});
+  }
   return states;
 }
 

@@ -28,8 +28,9 @@ namespace nmt {
 /// Biases, gains and other parameters of one row have no weight decay, nor have tables of given vectors.
 class Optimizer {
  public:
-  /// Replaces every element by its sum over all ranks, the same bits on each. Collective.
-  using SumOverRanks = std::function<void(std::span<double>)>;
+  /// Replaces every element, f64 in the backend's memory, by its sum over all ranks, the same bits on each.
+  /// Collective.
+  using SumOverRanks = std::function<void(const Tensor&)>;
 
   /// Updates all parameters; with --sharded_update, none before `take`.
   Optimizer(Backend& backend, ParameterSet& parameters, const Options& options);
@@ -39,7 +40,7 @@ class Optimizer {
   void take(std::span<const ddl::GradientPiece> shards, SumOverRanks sum_over_ranks);
 
   /// `step`, the `done`-th, is in the backend's memory. Afterwards the gradients are zero if it `is_whole`,
-  /// else undefined. Rules that measure norms (lamb, novograd, LARC) wait for them. Collective with shards.
+  /// else undefined. Collective with shards, for lamb, novograd and LARC.
   void update(const StepFactors* step);
 
   /// A part of the optimiser's state.
@@ -60,6 +61,7 @@ class Optimizer {
     UpdateRule rule;
     bool m = false, v = false;
     std::optional<UpdateRule> measure = {};  // before it; then every parameter has factors of its own
+    LayerRule layer = LayerRule::lamb;       // if it measures
   };
   /// A range of the flat parameters, all with the same factors.
   struct Stretch {
@@ -76,29 +78,24 @@ class Optimizer {
   [[nodiscard]] double share_of(const ddl::GradientPiece& shard) const;
   [[nodiscard]] Tensor moment(void* block, std::int64_t first, std::int64_t count) const;
   [[nodiscard]] UpdateTensors tensors_of(const Stretch& stretch) const;
-  /// Without factors of norms.
-  [[nodiscard]] UpdateSettings unscaled_settings_of(const Stretch& stretch) const;
   [[nodiscard]] UpdateSettings settings_of(const Stretch& stretch) const;
-  void measure(UpdateRule rule);
-  void move_second_moments();
+  /// Sets the factors of every parameter.
+  void scale_layers(const StepFactors* step);
 
   Backend& backend_;
   ParameterSet& parameters_;
-  OptimizerKind kind_;
   Recipe recipe_;
   UpdateSettings settings_;
-  double larc_eta_;
+  LayerScaling scaling_;
   bool whole_ = true;
   SumOverRanks sum_over_ranks_;
   std::vector<ddl::GradientPiece> shards_;  // ascending
   std::vector<std::int64_t> of_all_ranks_;  // for each parameter, how many of its last elements
   double ranks_ = 1;
   std::vector<Stretch> stretches_;  // the shards, with adjacent ones joined
-  std::shared_ptr<void> m_, v_, sums_memory_, second_moments_memory_;
-  Tensor sums_, second_moments_;       // two for each stretch; novograd's v of each parameter
-  std::vector<double> sums_on_host_;   // of `sums_`
-  std::vector<double> square_norms_;   // for each parameter, of its values and of what else is measured
-  std::vector<float> second_on_host_;  // of `second_moments_`
+  std::shared_ptr<void> m_, v_;
+  std::shared_ptr<void> sums_memory_, second_moments_, layers_;  // for each parameter, if norms are measured
+  Tensor sums_;                                                  // [parameters, 2]
 };
 
 }  // namespace nmt

@@ -67,8 +67,7 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
     gradients_.part(part);
   });
   if (options.sharded_update) {
-    optimizer.take(gradients_.shards(),
-                   [&context](std::span<double> sums) { context.communicator().all_reduce(sums); });
+    optimizer.take(gradients_.shards(), [this](const Tensor& sums) { gradients_.sum_over_ranks(sums); });
   }
   const auto sentences = static_cast<std::size_t>(std::max(options.batch_size, options.phase1_batch_size));
   batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddl/context.hpp"
+#include "nmt_example/backend/wrapped_backend.hpp"
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/options/flag_table.hpp"
 
@@ -44,18 +45,28 @@ class StoredProblem {
       backend.upload(parameters.value(i), floats_of(golden["parameters"][i]["start"]));
   }
 
-  void run() {
+  /// `before` is called before each step.
+  void run(const std::function<void()>& before = [] {}) {
     const std::vector<double> rates = golden_["rates"];
-    const std::shared_ptr<void> memory = backend_.allocate(sizeof(StepFactors));
     for (std::size_t step = 0; step < rates.size(); ++step) {
+      before();
       for (std::size_t i = 0; i < parameters.count(); ++i)
         backend_.upload(parameters.gradient(i), floats_of(golden_["parameters"][i]["gradients"][step]));
-      const StepFactors factors =
-          step_factors(golden_["gradient_scale"], rates[step], options_.adam_beta1, options_.adam_beta2,
-                       static_cast<std::int64_t>(step) + 1);
-      backend_.upload_bytes(memory.get(), std::as_bytes(std::span(&factors, 1)));
-      optimizer.update(static_cast<const StepFactors*>(memory.get()));
+      update(step_factors(golden_["gradient_scale"], rates[step], options_.adam_beta1, options_.adam_beta2,
+                          static_cast<std::int64_t>(step) + 1));
     }
+  }
+
+  /// A step whose gradients are not finite.
+  void leave_out() {
+    for (std::size_t i = 0; i < parameters.count(); ++i) {
+      const auto size = static_cast<std::size_t>(parameters.layout().parameters[i].size());
+      backend_.upload(parameters.gradient(i),
+                      std::vector<float>(size, std::numeric_limits<float>::quiet_NaN()));
+    }
+    StepFactors factors;
+    factors.takes = false;
+    update(factors);
   }
 
   /// Compares `count` elements of a parameter from `first` on.
@@ -77,6 +88,11 @@ class StoredProblem {
   }
 
  private:
+  void update(const StepFactors& factors) {
+    backend_.upload_bytes(factors_.get(), std::as_bytes(std::span(&factors, 1)));
+    optimizer.update(static_cast<const StepFactors*>(factors_.get()));
+  }
+
   static ParameterLayout layout_of(const nlohmann::json& golden) {
     ParameterLayout layout;
     for (const auto& parameter : golden["parameters"])
@@ -95,6 +111,7 @@ class StoredProblem {
   const nlohmann::json& golden_;
   const nlohmann::json& wanted_;
   Options options_;
+  std::shared_ptr<void> factors_ = backend_.allocate(sizeof(StepFactors));
 
  public:
   ParameterSet parameters;
@@ -115,6 +132,46 @@ TEST_P(Update, OptimizersGiveTheResultsOfOtherImplementations) {
   }
 }
 
+// A step of mixed precision that overflows would spoil moments, norms or the next gradients.
+TEST_P(Update, StepsThatAreLeftOutChangeNothing) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    SCOPED_TRACE(wanted["flags"].dump());
+    StoredProblem problem(*backend_, golden, wanted, false);
+    const ParameterLayout& layout = problem.parameters.layout();
+    problem.run([&] {
+      problem.leave_out();
+      EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.size), 0))
+          << "gradients must be zero afterwards";
+    });
+    for (std::size_t i = 0; i < layout.parameters.size(); ++i)
+      problem.expect_result(i, 0, static_cast<std::size_t>(layout.parameters[i].size()));
+  }
+}
+
+/// Counts copies to the host.
+class CountingBackend final : public WrappedBackend {
+ public:
+  CountingBackend() : WrappedBackend(make_cpu_backend(1)) {}
+  int downloads = 0;
+
+ private:
+  void before(const Work& work) override { downloads += work.operation == "download" ? 1 : 0; }
+  void after(const Work&) override {}
+};
+
+// The host would wait for its device in every step, and the device then for the next work.
+TEST(Optimizers, CopyNothingToTheHost) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    SCOPED_TRACE(wanted["flags"].dump());
+    CountingBackend backend;
+    StoredProblem problem(backend, golden, wanted, false);
+    problem.run();
+    EXPECT_EQ(backend.downloads, 0);
+  }
+}
+
 // Norms would be of a rank's part, or count what belongs to all ranks several times.
 TEST(ShardedUpdate, GivesTheSameResults) {
   const nlohmann::json golden = golden_results();
@@ -130,8 +187,10 @@ TEST(ShardedUpdate, GivesTheSameResults) {
         pieces.push_back({i, rank * (size / 3), size / 3});
         if (size % 3 != 0) pieces.push_back({i, size / 3 * 3, size % 3});
       }
-      problem.optimizer.take(pieces,
-                             [&](std::span<double> sums) { context.communicator().all_reduce(sums); });
+      problem.optimizer.take(pieces, [&](const Tensor& sums) {
+        context.communicator().all_reduce(
+            std::span(sums.as<double>(), static_cast<std::size_t>(sums.size())));
+      });
       EXPECT_FALSE(problem.optimizer.is_whole());
       problem.run();
       for (const ddl::GradientPiece& piece : pieces)
@@ -163,6 +222,7 @@ TEST_P(Update, SgdStepsAgainstTheScaledGradient) {
 TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
   const Tensor sums = memory_.sums(2);
   const auto norms = [&](const Values& values, const Values& gradients) {
+    memory_->zero(sums);
     memory_->update(UpdateRule::norms, {memory_.tensor(values), memory_.tensor(gradients), {}, {}, sums}, {});
     return memory_.read(sums);
   };
@@ -176,7 +236,10 @@ TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
   Values x(1, 4097, 1);
   x(0, 0) = 8192;
   EXPECT_EQ(norms(x, x)(0, 1), 67108864.0 + 4096.0);
-  EXPECT_EQ(norms(Values(1, 0), Values(1, 0))(0, 0), 0.0) << "the sum is set, not added to";
+  memory_->update(UpdateRule::norms, {memory_.tensor(x), memory_.tensor(x), {}, {}, sums},
+                  {.sums_share = 0.5});
+  EXPECT_EQ(memory_.read(sums)(0, 1), 1.5 * (67108864.0 + 4096.0)) << "a share is added";
+  EXPECT_EQ(norms(Values(1, 0), Values(1, 0))(0, 0), 0.0);
   for (const std::int64_t place : {0, 7, 128}) {
     Values y(1, 129, 1);
     y(0, place) = std::numeric_limits<double>::quiet_NaN();

@@ -326,6 +326,12 @@ class CudaBackend final : public Backend {
     cuda::update(stream_.get(), rule, tensors, settings, scratch);
     check_launch("update");
   }
+  void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,
+                    float* second_moments, Layer* layers) override {
+    assert(sums.contiguous());
+    cuda::scale_layers(stream_.get(), scaling, step, sums, second_moments, layers);
+    check_launch("scale_layers");
+  }
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
     double* const scratch = scratch_.doubles(cuda::update_blocks, stream_.get());
     cuda::largest_magnitude(stream_.get(), x, result, scratch);

@@ -81,6 +81,9 @@ inline constexpr std::size_t update_blocks = 1024;
 /// `scratch`: two f64 for each of `update_blocks`, if there are sums.
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
             const UpdateSettings& settings, double* scratch);
+/// `sums` [layers, 2] without gaps.
+void scale_layers(cudaStream_t stream, const LayerScaling& scaling, const StepFactors* step,
+                  const Tensor& sums, float* second_moments, Layer* layers);
 /// `scratch`: update_blocks values.
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch);
 void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& input, StepState* state,

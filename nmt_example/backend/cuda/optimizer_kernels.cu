@@ -35,11 +35,11 @@ __global__ void update_kernel(UpdateArrays<float> arrays, UpdateSettings setting
 }
 
 /// Block b adds up the b-th `count` partial sums.
-__global__ void totals_kernel(const double* partial, Index count, double* totals) {
+__global__ void totals_kernel(const double* partial, Index count, double share, double* totals) {
   double sum = 0;
   for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += partial[blockIdx.x * count + i];
   sum = block_sum(sum);
-  if (threadIdx.x == 0) totals[blockIdx.x] = sum;
+  if (threadIdx.x == 0) totals[blockIdx.x] += share * sum;
 }
 
 __global__ void largest_kernel(const float* x, Index count, double* partial) {
@@ -56,6 +56,15 @@ __global__ void largest_of_kernel(const double* partial, Index count, double* re
     largest = fmaxf(largest, static_cast<float>(partial[i]));
   largest = block_max(largest);
   if (threadIdx.x == 0) *result = static_cast<double>(largest);
+}
+
+/// A thread scales a layer.
+__global__ void scale_layers_kernel(LayerScaling scaling, const StepFactors* step, const double* sums,
+                                    float* second_moments, Layer* layers, Index count) {
+  const Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x;
+  if (i >= count) return;
+  float* const second_moment = second_moments != nullptr ? second_moments + i : nullptr;
+  scale_layer(scaling, *step, sums + 2 * i, second_moment, layers[i]);
 }
 
 __global__ void end_step_kernel(StepRules rules, StepInput input, StepState* state, StepRecord* record) {
@@ -98,7 +107,15 @@ void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
     });
   }
   if (tensors.sums.empty()) return;
-  launch_kernel(stream, totals_kernel, 2, block_threads, scratch, blocks, tensors.sums.as<double>());
+  launch_kernel(stream, totals_kernel, 2, block_threads, scratch, blocks, settings.sums_share,
+                tensors.sums.as<double>());
+}
+
+void scale_layers(cudaStream_t stream, const LayerScaling& scaling, const StepFactors* step,
+                  const Tensor& sums, float* second_moments, Layer* layers) {
+  const auto blocks = static_cast<unsigned>((sums.rows + block_threads - 1) / block_threads);
+  launch_kernel(stream, scale_layers_kernel, blocks, block_threads, scaling, step, sums.as<double>(),
+                second_moments, layers, sums.rows);
 }
 
 }  // namespace nmt::cuda
