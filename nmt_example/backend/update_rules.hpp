@@ -58,7 +58,7 @@ struct UpdateUse {
   bool v = false;         ///< Reads v.
   bool moments = false;   ///< Changes the ones that it reads.
   bool value = true;      ///< Changes the parameter.
-  bool measures = false;  ///< Gives sums of squares: of the parameter, and of `measured`.
+  bool measures = false;  ///< Gives sums of squares: of the parameter, which stays, and of `measured`.
 };
 
 struct NormsRule {
@@ -165,20 +165,18 @@ struct UpdateArrays {
         m(t.m.as<Real>()),
         v(t.v.as<Real>()) {}
 
-  /// Updates element i; returns what it was before, and what was measured of it.
+  /// Updates element i; returns what it is then, and what was measured of it.
   template <typename Rule, typename Math, bool zeroes_gradient>
   NMT_HOST_DEVICE UpdateElement<Real> update(const UpdateFactors<Real>& k, std::int64_t i) const {
     UpdateElement<Real> e{values[i], 0, 0, 0, 0};
     if constexpr (Rule::use.gradient) e.gradient = gradients[i];
     if constexpr (Rule::use.m) e.m = m[i];
     if constexpr (Rule::use.v) e.v = v[i];
-    const Real before = e.value;
     Rule::template apply<Math>(k, e);
     if constexpr (Rule::use.value) values[i] = e.value;
     if constexpr (Rule::use.moments && Rule::use.m) m[i] = e.m;
     if constexpr (Rule::use.moments && Rule::use.v) v[i] = e.v;
     if constexpr (zeroes_gradient) gradients[i] = 0;
-    e.value = before;
     return e;
   }
 };

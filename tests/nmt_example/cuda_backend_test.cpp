@@ -287,6 +287,45 @@ TEST_F(Cuda, BatchesOfDifferingLengthsNeedFewGraphs) {
       quiet_ranks());
 }
 
+// Each step would read all parameters once more to convert them, or multiply by those before it.
+TEST_F(Cuda, UpdatesWriteTheCopiesThatProductsUse) {
+  Memory memory(*cuda_, Layout::contiguous);
+  const ddl::DataType type = cuda_->narrow_type();
+  const Values start = random_.values(1, 1000), gradients = random_.values(1, 1000);
+  const Tensor values = memory.tensor(start);
+  // Some of the values, some again, and between them some that no product uses.
+  const std::vector<Tensor> factors = {values.col_range(8, 15 * 20).reshaped(15, 20),
+                                       values.col_range(8 + 5 * 20, 5 * 20).reshaped(5, 20),
+                                       values.col_range(400, 33 * 3).reshaped(33, 3)};
+  const auto read = [&](const Tensor& factor) {
+    Values identity(factor.rows, factor.rows);
+    for (std::int64_t i = 0; i < factor.rows; ++i) identity(i, i) = 1;
+    const auto bytes = static_cast<std::size_t>(factor.rows * factor.rows) * ddl::size_of(type);
+    const std::shared_ptr<void> owned = cuda_->allocate(bytes);
+    const Tensor narrow(owned.get(), factor.rows, factor.rows, factor.rows, type);
+    cuda_->copy(memory.tensor(identity), narrow);
+    const Tensor product = memory.tensor(factor.rows, factor.cols);
+    cuda_->multiply(narrow, Transpose::no, factor, false, product);
+    return memory.read(product);
+  };
+  for (const Tensor& factor : factors) read(factor);
+  cuda_->update(UpdateRule::sgd, {values, memory.tensor(gradients), {}, {}}, {.learning_rate = 1});
+  const auto is_updated = [&](const Tensor& factor) {
+    const auto first = static_cast<std::size_t>(factor.as<float>() - values.as<float>());
+    Values expected(factor.rows, factor.cols);
+    for (std::size_t i = 0; i < expected.data.size(); ++i)
+      expected.data[i] = start.data[first + i] - gradients.data[first + i];
+    return close(read(factor), expected, 0x1p-7 * (1 + expected.largest()));
+  };
+  memory.write(values, Values(1, 1000));  // shows what is read again
+  cuda_->parameters_changed();
+  EXPECT_TRUE(is_updated(factors[0]));
+  EXPECT_FALSE(is_updated(factors[1])) << "a part of another one";
+  EXPECT_TRUE(is_updated(factors[2]));
+  cuda_->parameters_changed();
+  for (const Tensor& factor : factors) EXPECT_FALSE(is_updated(factor)) << "no update has set these values";
+}
+
 TEST_F(Cuda, TrainingGivesTheCpusLosses) {
   constexpr int steps = 10;
   const std::pair<OptimizerKind, AttentionKind> cases[] = {

@@ -14,6 +14,7 @@
 #include "nmt_example/backend/cuda/lstm_layers.hpp"
 #include "nmt_example/backend/cuda/memory.hpp"
 #include "nmt_example/backend/cuda/narrow_parameters.hpp"
+#include "nmt_example/backend/update_rules.hpp"
 
 namespace nmt {
 namespace {
@@ -323,7 +324,11 @@ class CudaBackend final : public Backend {
     assert(tensors.values.contiguous() && tensors.gradients.contiguous());
     double* const scratch =
         tensors.sums.empty() ? nullptr : scratch_.doubles(2 * cuda::update_blocks, stream_.get());
-    cuda::update(stream_.get(), rule, tensors, settings, scratch);
+    bool changes_values = false;
+    with_rule(rule, [&]<typename Rule>(const Rule&) { changes_values = Rule::use.value; });
+    cuda::update(
+        stream_.get(), rule, tensors, settings, scratch,
+        changes_values ? narrow_parameters_.updated_with(tensors.values) : std::vector<cuda::CopiedRange>());
     check_launch("update");
   }
   void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,

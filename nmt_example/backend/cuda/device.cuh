@@ -31,6 +31,7 @@ struct View {
   Index rows, cols, stride;
   ddl::DataType type;
 
+  View() = default;
   View(const Tensor& x) : data(x.data), rows(x.rows), cols(x.cols), stride(x.stride), type(x.type) {}
   __device__ float operator()(Index r, Index c) const {
     const Index place = r * stride + c;

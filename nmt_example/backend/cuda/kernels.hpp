@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "nmt_example/backend/backend.hpp"
 
@@ -78,9 +79,16 @@ void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t al
 
 // optimizer_kernels.cu
 inline constexpr std::size_t update_blocks = 1024;
-/// `scratch`: two f64 for each of `update_blocks`, if there are sums.
+/// Some of the parameters that an update changes, at most `most_copied`, and a 16-bit tensor of as many
+/// elements that becomes their copy.
+struct CopiedRange {
+  std::int64_t first, count;
+  Tensor copy;
+};
+inline constexpr std::int64_t most_copied = std::int64_t{1} << 31;
+/// `scratch`: two f64 for each of `update_blocks`, if there are sums. `copied`: disjoint and ascending.
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
-            const UpdateSettings& settings, double* scratch);
+            const UpdateSettings& settings, double* scratch, std::span<const CopiedRange> copied = {});
 /// `sums` [layers, 2] without gaps.
 void scale_layers(cudaStream_t stream, const LayerScaling& scaling, const StepFactors* step,
                   const Tensor& sums, float* second_moments, Layer* layers);

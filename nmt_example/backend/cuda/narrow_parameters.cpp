@@ -1,6 +1,7 @@
 #include "nmt_example/backend/cuda/narrow_parameters.hpp"
 
-#include "nmt_example/backend/cuda/kernels.hpp"
+#include <utility>
+
 #include "nmt_example/backend/cuda/memory.hpp"
 
 namespace nmt::cuda {
@@ -32,6 +33,29 @@ std::size_t NarrowParameters::bytes() const {
   for (const auto& [place, copy] : copies_)
     sum += static_cast<std::size_t>(copy.narrow.rows * copy.narrow.stride) * ddl::size_of(copy.narrow.type);
   return sum;
+}
+
+std::vector<CopiedRange> NarrowParameters::updated_with(const Tensor& values) {
+  std::vector<CopiedRange> ranges;
+  const float* const begin = values.as<float>();
+  std::int64_t end = 0;  // of the ranges
+  for (auto at = copies_.lower_bound({begin, 0, 0}); at != copies_.end(); ++at) {
+    Copy& copy = at->second;
+    const std::int64_t first = copy.parameter.as<float>() - begin, count = copy.parameter.size();
+    if (first >= values.size()) break;
+    if (first < end || first + count > values.size() || count > most_copied) continue;
+    if (!copy.parameter.contiguous() || copy.version != version_) continue;
+    ranges.push_back({first, count, copy.narrow});
+    copy.is_updated = true;
+    end = first + count;
+  }
+  return ranges;
+}
+
+void NarrowParameters::forget() noexcept {
+  ++version_;
+  for (auto& [place, copy] : copies_)
+    if (std::exchange(copy.is_updated, false)) copy.version = version_;
 }
 
 void NarrowParameters::with_copies_of(Places& places, cudaStream_t stream,

@@ -8,7 +8,9 @@
 #include <memory>
 #include <set>
 #include <tuple>
+#include <vector>
 
+#include "nmt_example/backend/cuda/kernels.hpp"
 #include "nmt_example/backend/tensor.hpp"
 
 namespace nmt::cuda {
@@ -23,8 +25,10 @@ class NarrowParameters {
   /// The copy, brought up to date on the stream if the parameter has changed since.
   Tensor copy_of(const Tensor& parameter, ddl::DataType type, cudaStream_t stream);
   [[nodiscard]] std::size_t bytes() const;
-  /// To be called when parameters have got other values.
-  void forget() noexcept { ++version_; }
+  /// The copies of some of these values, contiguous, which are now to be updated with them.
+  std::vector<CopiedRange> updated_with(const Tensor& values);
+  /// To be called when parameters have got other values. Copies that were updated with them are kept.
+  void forget() noexcept;
   /// Runs `work` with the copies of `places` brought up to date, and adds what it uses to these. If it is
   /// recorded its second time, the graph contains no conversions.
   void with_copies_of(Places& places, cudaStream_t stream, const std::function<void()>& work);
@@ -34,6 +38,7 @@ class NarrowParameters {
     Tensor parameter, narrow;
     std::shared_ptr<void> memory;
     std::uint64_t version = 0;
+    bool is_updated = false;  // with the parameter
   };
 
   void update(Copy& copy, cudaStream_t stream) const;

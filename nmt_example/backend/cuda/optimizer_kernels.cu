@@ -1,3 +1,5 @@
+#include <vector>
+
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
 #include "nmt_example/backend/update_rules.hpp"
@@ -9,20 +11,39 @@ struct DeviceMath {
   __device__ static float sqrt(float x) { return sqrtf(x); }
 };
 
-/// Block b writes its sums to partial[b] and partial[blocks + b].
+/// Elements, and where their copy is, if there is one.
+struct Range {
+  Index first, count;
+  View copy;
+};
+/// What fits into a kernel's 4 KB of parameters.
+struct Ranges {
+  static constexpr std::size_t most = 48;
+  Range range[most];
+};
+
+/// Each row of blocks has a range. Block b of a row writes its sums to partial[b] and partial[blocks + b].
 template <typename Rule, bool zeroes_gradients>
 __global__ void update_kernel(UpdateArrays<float> arrays, UpdateSettings settings, StepFactors given,
-                              Index count, double* partial) {
+                              Ranges ranges, double* partial) {
+  const Range& range = ranges.range[blockIdx.y];
   const StepFactors step = settings.factors != nullptr ? *settings.factors : given;
   const UpdateFactors<float> factors = factors_of<float>(settings, step);
   double values = 0, measured = 0;
-  for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count;
-       i += Index{gridDim.x} * blockDim.x) {
+  for (Index at = Index{blockIdx.x} * blockDim.x + threadIdx.x; at < range.count;
+       at += Index{gridDim.x} * blockDim.x) {
+    const Index i = range.first + at;
     if (!step.takes) {
       if constexpr (zeroes_gradients) arrays.gradients[i] = 0;
       continue;
     }
     const UpdateElement<float> e = arrays.update<Rule, DeviceMath, zeroes_gradients>(factors, i);
+    if constexpr (Rule::use.value) {
+      if (range.copy.data != nullptr) {
+        const auto place = static_cast<unsigned>(at), cols = static_cast<unsigned>(range.copy.cols);
+        range.copy.set(place / cols, place % cols, e.value);
+      }
+    }
     values += static_cast<double>(e.value) * static_cast<double>(e.value);
     measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
   }
@@ -76,6 +97,19 @@ Index blocks_for(Index count) {
   return std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
 }
 
+/// All of `count` elements, with and without copies.
+std::vector<Range> ranges_of(Index count, std::span<const CopiedRange> copied) {
+  std::vector<Range> ranges;
+  Index end = 0;
+  for (const CopiedRange& range : copied) {
+    if (range.first > end) ranges.push_back({end, range.first - end, View()});
+    ranges.push_back({range.first, range.count, range.copy});
+    end = range.first + range.count;
+  }
+  if (count > end) ranges.push_back({end, count - end, View()});
+  return ranges;
+}
+
 }  // namespace
 
 void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& input, StepState* state,
@@ -93,17 +127,21 @@ void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& resul
 }
 
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
-            const UpdateSettings& settings, double* scratch) {
-  const Index count = tensors.values.size();
-  const Index blocks = blocks_for(count);
-  if (blocks > 0) {
-    const UpdateArrays<float> arrays(tensors);
-    const StepFactors given = given_factors(settings);
+            const UpdateSettings& settings, double* scratch, std::span<const CopiedRange> copied) {
+  const std::vector<Range> all = ranges_of(tensors.values.size(), copied);
+  Index largest = 0;
+  for (const Range& range : all) largest = std::max(largest, range.count);
+  const Index blocks = blocks_for(largest);
+  for (std::size_t begin = 0; begin < all.size(); begin += Ranges::most) {
+    const std::size_t count = std::min(all.size() - begin, Ranges::most);
+    Ranges ranges{};
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(begin), count, ranges.range);
+    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(count));
     with_rule(rule, [&](const auto& chosen) {
       using Rule = std::decay_t<decltype(chosen)>;
       const auto kernel = settings.zero_gradients ? update_kernel<Rule, true> : update_kernel<Rule, false>;
-      launch_kernel(stream, kernel, static_cast<unsigned>(blocks), block_threads, arrays, settings, given,
-                    count, scratch);
+      launch_kernel(stream, kernel, grid, block_threads, UpdateArrays<float>(tensors), settings,
+                    given_factors(settings), ranges, scratch);
     });
   }
   if (tensors.sums.empty()) return;
