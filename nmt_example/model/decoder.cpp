@@ -231,12 +231,20 @@ void Decoder::set_word_products(const StepContext& step, const Tensor& table) {
 
 void Decoder::search_step(const StepContext& step, const Encoded& source, const SearchRows& rows) {
   const bool shares = layers_[0].takes_sources();
-  const Indices& before = shares ? rows.source_rows : rows.parents;
-  const Tensor fed_before = attention_ ? slot(fed_, 1) : Tensor();
   rows_ = rows.parents.size;
-  for (RnnLayer& layer : layers_) layer.select(step, before, shares ? rows.sources : Indices());
+  for (RnnLayer& layer : layers_) {
+    layer.set_rows(shares ? rows.source_rows.size : rows_, shares ? rows.sources : Indices());
+  }
+  if (attention_) attention_->search_for(rows.sentence_of_row);
+  step.replay(this, 2, [&] { advance_search(step, source, rows); });
+}
+
+/// What a search's step computes.
+void Decoder::advance_search(const StepContext& step, const Encoded& source, const SearchRows& rows) {
+  const Indices& before = layers_[0].takes_sources() ? rows.source_rows : rows.parents;
+  for (const RnnLayer& layer : layers_) layer.select(step, before);
   if (attention_) {
-    attention_->search_for(rows.sentence_of_row);
+    const Tensor fed_before = fed_.row_range(most_rows_, most_rows_);
     if (attending_ > 0) step.backend.gather_rows(fed_before, before, layers_[0].input(1));
     if (!all_attend_ && !new_context_) step.backend.gather_rows(fed_before, rows.parents, slot(fed_, 0));
   }

@@ -54,7 +54,8 @@ class Decoder {
   [[nodiscard]] std::int64_t word_product_columns() const { return layers_[0].gate_columns(); }
   /// Fills the table, for the parameters as they are; an empty one is not used.
   void set_word_products(const StepContext& step, const Tensor& table);
-  /// Sets output() [rows, output_columns()] and, with attention, search_weights() [rows, source_steps].
+  /// Sets output() [rows, output_columns()] and, with attention, search_weights() [rows, source_steps]. For
+  /// steps with the same batch key, `rows` must be in the same memory.
   void search_step(const StepContext& step, const Encoded& source, const SearchRows& rows);
   /// Empty without attention.
   [[nodiscard]] Tensor search_weights() const { return attention_ ? attention_->search_weights() : Tensor(); }
@@ -63,6 +64,7 @@ class Decoder {
   void plan_layers(Arena& arena, const AttentionShape& shape, std::int64_t rows, std::int64_t steps,
                    bool searches, bool training);
   void attend(const StepContext& step, const Encoded& source, std::int64_t t);
+  void advance_search(const StepContext& step, const Encoded& source, const SearchRows& rows);
   void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_query);
   Tensor backward_above(const StepContext& step, const Encoded& source);
   [[nodiscard]] RnnState initial_state(const Encoded& source, std::size_t layer) const {

@@ -30,15 +30,19 @@ constexpr std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// Rows of a search's step: some more than it has, because backends prepare products for each number of rows.
-constexpr std::int64_t padded(std::int64_t rows) {
+/// Rows of a search's step, which has at most `most`: some more than it has, because backends prepare
+/// products, or record the step, for each number of rows.
+std::int64_t padded_rows(const Backend& backend, std::int64_t rows, std::int64_t most) {
+  if (backend.records()) return std::min(rounded_up(rows, (most + 3) / 4), most);
   constexpr std::int64_t multiple = 16;
   return rows < multiple ? rows : rounded_up(rows, multiple);
 }
 
-/// Where work is recorded, batches' lengths are rounded up to multiples of this: most batches then have
-/// shapes that there were before, and have few steps more.
-constexpr std::int64_t recorded_steps = 4;
+/// Steps of a batch. Where work is recorded, they are rounded up a little: most batches then have shapes that
+/// there were before.
+std::int64_t padded_steps(const Backend& backend, std::int64_t steps) {
+  return backend.records() ? rounded_up(steps, 4) : steps;
+}
 
 }  // namespace
 
@@ -96,10 +100,9 @@ const BatchLimits* Model::limits_of(const BatchView& batch) const {
 /// The sizes with which a batch is computed: not beyond limits that it is within.
 BatchLimits Model::padded(const BatchView& batch) const {
   const BatchLimits* const limits = limits_of(batch);
-  if (!backend_.records() || limits == nullptr)
-    return {batch.sentences, batch.source_steps, batch.target_steps};
-  return {batch.sentences, std::min(rounded_up(batch.source_steps, recorded_steps), limits->source_steps),
-          std::min(rounded_up(batch.target_steps, recorded_steps), limits->target_steps)};
+  if (limits == nullptr) return {batch.sentences, batch.source_steps, batch.target_steps};
+  return {batch.sentences, std::min(padded_steps(backend_, batch.source_steps), limits->source_steps),
+          std::min(padded_steps(backend_, batch.target_steps), limits->target_steps)};
 }
 
 void Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
@@ -234,21 +237,23 @@ StepContext SearchModel::context() const {
           .parameters = model_.parameters_,
           .dropout = {},
           .samples = samples_,
-          .batch_key =
-              batch_key(arena_, model_.parameters_, 0, {sentences_, source_steps_, beam_, padded_rows_})};
+          .batch_key = batch_key(
+              arena_, model_.parameters_, 0,
+              {sentences_, source_steps_, beam_, padded_rows_, static_cast<std::int64_t>(source_rows_.size()),
+               static_cast<std::int64_t>(std::bit_cast<std::uintptr_t>(word_products_.get()))})};
 }
 
 std::size_t SearchModel::workspace_bytes(std::int64_t sentences, std::int64_t source_steps) {
   Arena counter(model_.activations_, backend_.type());
   std::swap(arena_, counter);
-  plan(sentences, source_steps);
+  plan(sentences, padded_steps(backend_, source_steps));
   std::swap(arena_, counter);
   return counter.used();
 }
 
 void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   arena_.reset();
-  const std::int64_t rows = padded(sentences * beam_);
+  const std::int64_t rows = padded_rows(backend_, sentences * beam_, sentences * beam_);
   source_ = arena_.take_indices(source_steps * sentences);
   source_lengths_ = arena_.take_indices(sentences);
   samples_ = arena_.take_indices(sentences);
@@ -272,12 +277,13 @@ void SearchModel::make_word_products() {
 
 void SearchModel::start(const BatchView& batch) {
   sentences_ = batch.sentences;
-  source_steps_ = batch.source_steps;
+  source_steps_ = padded_steps(backend_, batch.source_steps);
   arena_.reserve(backend_, workspace_bytes(sentences_, source_steps_));
   plan(sentences_, source_steps_);
-  backend_.upload(source_, batch.source);
+  model_.upload_ids(source_, batch.source);
   backend_.upload(source_lengths_, batch.source_lengths);
   rows_ = padded_rows_ = sentences_;
+  source_rows_.clear();
   sentence_of_row_.resize(static_cast<std::size_t>(sentences_));
   std::iota(sentence_of_row_.begin(), sentence_of_row_.end(), 0);
   make_word_products();
@@ -287,7 +293,8 @@ void SearchModel::start(const BatchView& batch) {
 
 void SearchModel::step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) {
   rows_ = static_cast<std::int64_t>(parents.size());
-  padded_rows_ = padded(rows_);
+  const std::int64_t most = sentences_ * beam_;
+  padded_rows_ = padded_rows(backend_, rows_, most);
   assert(rows_ > 0 && words.size() == parents.size());
   const auto rows = static_cast<std::size_t>(padded_rows_);
   // Rows of padding continue row 0.
@@ -307,7 +314,8 @@ void SearchModel::step(std::span<const std::int32_t> parents, std::span<const st
     }
     host_part(3)[r] = source;
   }
-  source_rows_.resize(static_cast<std::size_t>(padded(static_cast<std::int64_t>(source_rows_.size()))));
+  source_rows_.resize(
+      static_cast<std::size_t>(padded_rows(backend_, static_cast<std::int64_t>(source_rows_.size()), most)));
   sentence_of_row_.assign(host_part(0).begin(), host_part(0).end());
   host_indices_.insert(host_indices_.end(), source_rows_.begin(), source_rows_.end());
   backend_.upload(row_indices_, host_indices_);
@@ -331,8 +339,11 @@ std::span<const float> SearchModel::log_probabilities() {
 }
 
 std::span<const double> SearchModel::best_words(std::int32_t also) {
-  network_.projection.best_words(context(), network_.decoder.output(), also,
-                                 log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
+  const StepContext step = context();
+  step.replay(this, also, [&] {
+    network_.projection.best_words(step, network_.decoder.output(), also,
+                                   log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
+  });
   const Tensor words = used(best_).col_range(0, best_.cols - 2);
   best_words_.resize(static_cast<std::size_t>(words.size()));
   backend_.download(words, best_words_);

@@ -148,7 +148,7 @@ class SearchModel {
   /// [rows * (2 k + 1)], k = `beam` + 2 or the vocabulary's size: of each row, the k most probable next
   /// words, the most probable first; their log-probabilities; that of word `also`.
   [[nodiscard]] std::span<const double> best_words(std::int32_t also);
-  /// [rows * source_steps]; empty without attention.
+  /// [rows * as many as source_steps or some more]; empty without attention.
   [[nodiscard]] std::span<const float> attention_weights();
 
  private:

@@ -182,12 +182,14 @@ void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
   drop_back(step, d_ahead);
 }
 
-void RnnLayer::select(const StepContext& step, const Indices& parents, const Indices& sources) {
-  const RnnState from = state(1);
-  rows_before_ = parents.size;
-  rows_ = sources.size != 0 ? sources.size : parents.size;
+void RnnLayer::set_rows(std::int64_t parents, const Indices& sources) {
+  rows_before_ = parents;
+  rows_ = sources.size != 0 ? sources.size : parents;
   sources_ = sources;
-  const RnnState to = state(0, rows_before_);
+}
+
+void RnnLayer::select(const StepContext& step, const Indices& parents) const {
+  const RnnState from = state(1, sentences_), to = state(0, rows_before_);
   step.backend.gather_rows(from.h, parents, to.h);
   if (from.c.data != nullptr) step.backend.gather_rows(from.c, parents, to.c);
 }

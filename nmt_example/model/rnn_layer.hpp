@@ -68,10 +68,12 @@ class RnnLayer {
   [[nodiscard]] std::int64_t units() const noexcept { return cell_->units(); }
 
   /// For a search, in which rows continue each other's steps: from now on there are as many rows as
-  /// `sources`, at most those that `plan` has room for; the state of row r before step 0 is that of row
-  /// parents[sources[r]] after step 0. Without `sources` (size 0), it is that of row parents[r]; a cell may
-  /// need this. Parts of the input that are not known ahead have a row for each parent.
-  void select(const StepContext& step, const Indices& parents, const Indices& sources);
+  /// `sources`, at most those that `plan` has room for; the state of row r before step 0 is row sources[r] of
+  /// those that `select` takes. Without `sources` (size 0), there are `parents` rows; a cell may need this.
+  /// Parts of the input that are not known ahead have a row for each of the `parents`.
+  void set_rows(std::int64_t parents, const Indices& sources);
+  /// Takes the states of rows `parents` after step 0, as many as `set_rows` was told.
+  void select(const StepContext& step, const Indices& parents) const;
   /// A part of the input of a search's step.
   [[nodiscard]] Tensor input(std::size_t part) const {
     return slot(input_, 0, rows_before_).col_range(parts_[part].first - ahead_columns_, parts_[part].columns);

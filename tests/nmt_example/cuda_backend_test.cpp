@@ -254,9 +254,16 @@ class CountingBackend final : public WrappedBackend {
   using WrappedBackend::WrappedBackend;
   [[nodiscard]] bool records() const override { return inner_records_; }
   void replay(std::uint64_t key, const std::function<void()>& work) override {
+    ++calls_;
     keys_.insert(key);
-    inner().replay(key, work);
+    inner().replay(key, [&] {
+      ++runs_;
+      work();
+    });
   }
+  [[nodiscard]] int calls() const noexcept { return calls_; }
+  /// How many calls were not replayed.
+  [[nodiscard]] int runs() const noexcept { return runs_; }
   [[nodiscard]] std::size_t keys() const noexcept { return keys_.size(); }
 
  private:
@@ -265,7 +272,43 @@ class CountingBackend final : public WrappedBackend {
 
   bool inner_records_ = inner().records();
   std::set<std::uint64_t> keys_;
+  int calls_ = 0, runs_ = 0;
 };
+
+// Each step of a search would be queued call by call; or replayed steps would go on from the wrong rows.
+TEST_F(Cuda, SearchesReplayTheirSteps) {
+  constexpr std::int64_t sentences = 4, beam = 6;
+  const Corpus corpus = small_corpus();
+  const Batch batch(corpus, 0, sentences);
+  ModelCase gnmt = gnmt_case("gnmt", 3, AttentionKind::normed_bahdanau, false);
+  ModelCase gru{"gru", shape_of(16, false, 2, 2, AttentionKind::luong)};
+  gru.shape.unit = UnitType::gru;
+  for (const ModelCase& c :
+       {ModelCase{"standard", shape_of(16, true, 2, 2, AttentionKind::scaled_luong)}, gnmt, gru,
+        ModelCase{"without attention", shape_of(16, false, 2, 2, AttentionKind::none)}}) {
+    SCOPED_TRACE(c.name);
+    auto owned = std::make_unique<CountingBackend>(make_cuda_backend(0));
+    const CountingBackend& counting = *owned;
+    TestModel on_cuda(std::move(owned), c.shape, small_limits(), 0.8);
+    TestModel on_cpu(make_cpu_backend(1), c.shape, small_limits(), 0.8);
+    std::vector<double> expected, found;
+    int recorded_runs = 0;
+    for (auto& [model, best] : {std::pair(&on_cpu, &expected), std::pair(&on_cuda, &found)}) {
+      SearchModel search(model->model(), beam);
+      for (int time = 0; time < 3; ++time) {
+        recorded_runs = counting.runs();
+        search.start(batch.view);
+        search_some_steps(search, sentences, beam, [&](std::span<const double> words) {
+          best->insert(best->end(), words.begin(), words.end());
+        });
+      }
+    }
+    ASSERT_EQ(found.size(), expected.size());
+    for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-4) << "number " << i;
+    EXPECT_EQ(counting.runs(), recorded_runs) << "the third search is not replayed";
+    EXPECT_GT(counting.calls(), 3 * 2 * 7) << "steps are not recorded";
+  }
+}
 
 // A run over texts of differing lengths would record graphs for most of its steps, instead of replaying; or
 // replayed steps would have other losses.

@@ -193,6 +193,21 @@ inline std::vector<ModelCase> model_cases() {
   return cases;
 }
 
+/// Steps of a search with more rows and with less; `hears` gets the best words of each.
+template <typename F>
+void search_some_steps(SearchModel& search, std::int64_t sentences, std::int64_t beam, F hears) {
+  Random random(static_cast<std::uint32_t>(beam));
+  std::vector<std::int32_t> parents(static_cast<std::size_t>(sentences)), words(parents.size(), 1);
+  std::iota(parents.begin(), parents.end(), 0);
+  for (const double part : {1.0, 1.0, 0.9, 0.9, 0.5, 0.2, 0.2}) {
+    search.step(parents, words);
+    hears(search.best_words(2));
+    const auto rows = static_cast<std::int64_t>(std::ceil(part * static_cast<double>(sentences * beam)));
+    words = random.integers(rows, 3, 8);
+    parents = random.integers(rows, 0, static_cast<std::int32_t>(parents.size()) - 1);
+  }
+}
+
 inline Corpus small_corpus() {
   return {{{3, 7, 10}, {5}, {4, 3}, {9, 6, 0}}, {{3, 5}, {8, 3, 4}, {}, {6}}, {5, 0, 1'000'000'007, 12}};
 }
