@@ -259,7 +259,8 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   samples_ = arena_.take_indices(sentences);
   row_indices_ = arena_.take_indices(5 * rows);
   const std::int64_t vocabulary = network_.projection.vocabulary();
-  log_probs_ = arena_.take_full(rows, aligned_stride(vocabulary)).col_range(0, vocabulary);
+  log_probs_ =
+      arena_.take_full(rows, product_stride(vocabulary, model_.activations_)).col_range(0, vocabulary);
   best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 3, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, rows);

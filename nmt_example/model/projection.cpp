@@ -55,7 +55,8 @@ void OutputProjection::compute_logits(Backend& backend, const Weights& weights, 
 
 void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
   compact_ = arena.take(rows, inputs_);
-  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)), aligned_stride(vocabulary_));
+  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)),
+                            product_stride(vocabulary_, compact_.type));
   if (!training) return;
   d_compact_ = arena.take(rows, inputs_);
   if (!sampled_) return;
@@ -87,7 +88,7 @@ OutputProjection::Weights OutputProjection::sampled_words(const StepContext& ste
   const Indices ids = ids_.range(0, count);
   const auto kernel = [&](const Tensor& memory) {
     return tied_ ? memory.row_range(0, count)
-                 : Tensor(memory.data, inputs_, count, aligned_stride(count), memory.type);
+                 : Tensor(memory.data, inputs_, count, product_stride(count, compact_.type), memory.type);
   };
   const auto bias = [&](const Tensor& memory) { return bias_ ? memory.col_range(0, count) : Tensor(); };
   const Weights weights{false, kernel(sampled_kernel_), sampled_bias_.col_range(0, count),
@@ -125,7 +126,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
   backend.gather_rows(output, rows, compact);
   const Weights weights = samples ? sampled_words(step, words) : all_words(step);
   const std::int64_t columns = tied_ ? weights.kernel.rows : weights.kernel.cols;
-  const std::int64_t stride = aligned_stride(columns);
+  const std::int64_t stride = product_stride(columns, compact_.type);
   const std::int64_t most = std::min(rows.size, logits_.size() / stride);
   // Blocks of equal size, or nearly so.
   const std::int64_t blocks = rows.size == 0 ? 0 : (rows.size + most - 1) / most;
@@ -169,7 +170,7 @@ void OutputProjection::best_words(const StepContext& step, const Tensor& output,
     const Weights weights = some_words(step, first, count);
     for (std::int64_t begin = 0, n = 0; begin < output.rows; begin += n) {
       n = std::min(rows, output.rows - begin);
-      const Tensor block{logits.data, n, count, aligned_stride(count), logits.type};
+      const Tensor block{logits.data, n, count, product_stride(count, output.type), logits.type};
       compute_logits(step.backend, weights, output.row_range(begin, n), block);
       step.backend.best_log_softmax(block, first, vocabulary_, also, best.row_range(begin, n));
     }
