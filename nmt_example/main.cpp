@@ -168,7 +168,7 @@ void infer(ddl::Context& context, const nmt::ParsedOptions& parsed) {
       *backend,
       nmt::model_shape(options, saved.vocabularies().source.size(), saved.vocabularies().target.size()), {},
       nullptr, nmt::model_types(options, *backend));
-  saved.restore(*backend, model.parameters(), nullptr);
+  saved.restore_for_translating(*backend, model.parameters());
   nmt::Translator translator(model, saved.vocabularies().source, saved.vocabularies().target, options);
   if (profile != nullptr) profile->begin_step();
   const auto begin = std::chrono::steady_clock::now();

@@ -6,6 +6,7 @@
 #include <limits>
 
 #include "ddl/error.hpp"
+#include "nmt_example/data/sentence_noise.hpp"
 
 namespace nmt {
 
@@ -89,7 +90,8 @@ void Batch::reserve(std::size_t max_size, std::size_t max_source_length, std::si
   samples.reserve(max_size);
 }
 
-void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch) {
+void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch,
+                SentenceNoise* noise, std::uint64_t step) {
   const std::size_t size = samples.size();
   batch.samples.resize(size);
   batch.source_lengths.resize(size);
@@ -98,13 +100,22 @@ void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Ba
   batch.target_steps = 0;
   batch.words = 0;
   batch.target_tokens = 0;
-  for (std::size_t b = 0; b < size; ++b) {
-    if (samples[b] >= dataset.size()) {
+  for (const std::size_t sample : samples) {
+    if (sample >= dataset.size()) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("sample {} is not in the dataset; it has {}", samples[b], dataset.size()));
+                       fmt::format("sample {} is not in the dataset; it has {}", sample, dataset.size()));
     }
-    const std::size_t source_length = dataset.source(samples[b]).size();
-    const std::size_t target_length = dataset.target(samples[b]).size() + 1;
+  }
+  if (noise != nullptr) noise->split(dataset, samples, step);
+  const auto source_of = [&](std::size_t b) {
+    return noise != nullptr ? noise->source(b) : dataset.source(samples[b]);
+  };
+  const auto target_of = [&](std::size_t b) {
+    return noise != nullptr ? noise->target(b) : dataset.target(samples[b]);
+  };
+  for (std::size_t b = 0; b < size; ++b) {
+    const std::size_t source_length = source_of(b).size();
+    const std::size_t target_length = target_of(b).size() + 1;
     batch.samples[b] = static_cast<std::int32_t>(samples[b]);
     batch.source_lengths[b] = static_cast<std::int32_t>(source_length);
     batch.target_lengths[b] = static_cast<std::int32_t>(target_length);
@@ -117,15 +128,16 @@ void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Ba
   batch.target_in.assign(batch.target_steps * size, Vocabulary::eos_id);
   batch.target_out.assign(batch.target_steps * size, Vocabulary::eos_id);
   for (std::size_t b = 0; b < size; ++b) {
-    const auto source = dataset.source(samples[b]);
+    const auto source = source_of(b);
     for (std::size_t t = 0; t < source.size(); ++t) batch.source[t * size + b] = source[t];
-    const auto target = dataset.target(samples[b]);
+    const auto target = target_of(b);
     batch.target_in[b] = Vocabulary::bos_id;
     for (std::size_t t = 0; t < target.size(); ++t) {
       batch.target_in[(t + 1) * size + b] = target[t];
       batch.target_out[t * size + b] = target[t];
     }
   }
+  if (noise != nullptr) noise->drop_words(batch, step);
 }
 
 }  // namespace nmt

@@ -84,7 +84,11 @@ struct Batch {
   void reserve(std::size_t max_size, std::size_t max_source_length, std::size_t max_target_length);
 };
 
-/// Fills `batch` with the samples, in their order. Allocates only if the batch outgrows its capacity.
-void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch);
+class SentenceNoise;
+
+/// Fills `batch` with the samples, in their order. Allocates only if the batch outgrows its capacity. With
+/// `noise`, the sentences are changed as it does in this step.
+void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch,
+                SentenceNoise* noise = nullptr, std::uint64_t step = 0);
 
 }  // namespace nmt

@@ -61,6 +61,20 @@ class SentencePieceModel final : public Vocabulary::Model {
     return text;
   }
 
+  [[nodiscard]] std::optional<SubwordPieces> subword_pieces() const override {
+    SubwordPieces pieces;
+    std::vector<std::vector<int>> best;
+    // Only unigram models have it.
+    if (!processor_.NBestEncode("a", 1, &best).ok()) pieces.type = SubwordType::bpe;
+    for (std::size_t id = 0; id < theirs_.size(); ++id) {
+      const int piece = theirs_[id];
+      const bool is_text = id > Vocabulary::eos_id && !processor_.IsControl(piece) &&
+                           !processor_.IsByte(piece) && !processor_.IsUnused(piece);
+      pieces.scores.push_back(is_text ? processor_.GetScore(piece)
+                                      : std::numeric_limits<double>::quiet_NaN());
+    }
+    return pieces;
+  }
   [[nodiscard]] std::size_t size() const noexcept override { return theirs_.size(); }
   [[nodiscard]] std::string piece(std::int32_t id) const override {
     constexpr const char* special[] = {"<unk>", "<s>", "</s>"};

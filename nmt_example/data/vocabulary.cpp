@@ -116,6 +116,8 @@ std::string Vocabulary::decode(std::span<const std::int32_t> ids) const {
 
 std::string Vocabulary::join(std::string_view text) const { return model_->join(text); }
 
+std::optional<SubwordPieces> Vocabulary::subword_pieces() const { return model_->subword_pieces(); }
+
 std::size_t Vocabulary::size() const noexcept { return model_->size(); }
 
 std::string Vocabulary::piece(std::int32_t id) const {

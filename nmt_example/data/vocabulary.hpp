@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,14 @@ namespace nmt {
 
 /// How SentencePiece chooses its pieces.
 enum class SubwordType { unigram, bpe };
+
+/// What a SentencePiece model chooses a split by.
+struct SubwordPieces {
+  SubwordType type = SubwordType::unigram;
+  /// By id. Of a unigram model, logarithms of probabilities; of a BPE model, the higher the earlier a merge
+  /// is made. NaN for pieces that do not stand for a text of their own: special ones, and bytes.
+  std::vector<double> scores;
+};
 
 /// How the entries of a word list are joined to text.
 enum class WordJoining {
@@ -93,6 +102,9 @@ class Vocabulary {
   /// `decode` joins them; words that are not in the list are kept. Other models split text themselves: the
   /// line as it is.
   [[nodiscard]] std::string join(std::string_view text) const;
+
+  /// None unless it is a SentencePiece model.
+  [[nodiscard]] std::optional<SubwordPieces> subword_pieces() const;
 
   [[nodiscard]] std::size_t size() const noexcept;
   [[nodiscard]] std::string piece(std::int32_t id) const;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -24,6 +25,7 @@ class Vocabulary::Model {
   /// `ids` are in range.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   [[nodiscard]] virtual std::string join(std::string_view text) const { return std::string(text); }
+  [[nodiscard]] virtual std::optional<SubwordPieces> subword_pieces() const { return {}; }
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
   /// `id` is in range.
   [[nodiscard]] virtual std::string piece(std::int32_t id) const = 0;

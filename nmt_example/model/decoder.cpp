@@ -35,6 +35,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
         RnnLayerSettings{inputs, false, l >= shape.decoder_layers - shape.decoder_residual_layers(),
                          layout.declare_dropout(decoder_dropout_site(l))});
   }
+  if (shape.drops_output) output_dropout_ = layout.declare_dropout(output_dropout_site);
   if (!all_attend_) return;
   output_kernel_ = layout.declare("attention/output_kernel", shape.units + depth, shape.attention_units);
   attention_->project_values(output_kernel_, shape.attention_units);
@@ -49,6 +50,7 @@ void Decoder::plan_layers(Arena& arena, const AttentionShape& shape, std::int64_
   most_rows_ = rows_ = rows;
   steps_ = steps;
   searches_ = searches;
+  dropped_ = {};
   embedded_ = arena.take(steps * rows_, embedded_columns_);
   if (attention_) {
     attention_->plan(arena, shape, rows_, steps, training);
@@ -68,6 +70,7 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
   if (!training) return;
   const std::int64_t rows = target_steps * sentences;
   d_output_ = arena.take(rows, output_columns_);
+  if (output_dropout_) dropped_ = arena.take(rows, output_columns_);
   if (!attention_) {
     // A layer that is not residual may replace the gradient of its output.
     d_inputs_ = {d_output_, d_output_};
@@ -84,7 +87,7 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
   }
 }
 
-Tensor Decoder::output() const {
+Tensor Decoder::undropped_output() const {
   if (output_attention_) return fed_.row_range(most_rows_, steps_ * rows_);
   return layers_.back().output();
 }
@@ -126,6 +129,7 @@ void Decoder::forward(const StepContext& step, const Encoded& source, const Indi
       attention_->step(step, source, 0, layers_[0].output(), fed_.row_range(rows_, steps_ * rows_));
     }
   }
+  if (!dropped_.empty()) step.drop(step.dropout.output_rate, undropped_output(), dropped_, *output_dropout_);
 }
 
 /// Backward pass of `attend`. `d_query`: the gradients of the queries from above, to which it adds.
@@ -171,6 +175,7 @@ Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
 
 void Decoder::backward(const StepContext& step, const Encoded& source, const Indices& ids) {
   Backend& backend = step.backend;
+  if (!dropped_.empty()) step.drop(step.dropout.output_rate, d_output_, d_output_, *output_dropout_);
   const Tensor d_below = backward_above(step, source);
   if (attending_ > 0) {
     const Tensor d_query = all_attend_ ? d_queries_ : d_below;

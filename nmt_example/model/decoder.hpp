@@ -17,6 +17,7 @@ struct SearchRows {
 };
 
 constexpr std::uint32_t decoder_dropout_site(int layer) { return 0x200 + static_cast<std::uint32_t>(layer); }
+constexpr std::uint32_t output_dropout_site = 0x400;
 
 /// The target side, up to the vectors that the output projection reads. tensorflow/nmt's architectures:
 /// - without attention, each layer reads the one below;
@@ -43,7 +44,7 @@ class Decoder {
   void backward(const StepContext& step, const Encoded& source, const Indices& ids);
 
   /// [target_steps * sentences, output_columns()]
-  [[nodiscard]] Tensor output() const;
+  [[nodiscard]] Tensor output() const { return dropped_.empty() ? undropped_output() : dropped_; }
   [[nodiscard]] Tensor d_output() const { return d_output_; }
   [[nodiscard]] std::int64_t output_columns() const noexcept { return output_columns_; }
 
@@ -67,6 +68,7 @@ class Decoder {
   void advance_search(const StepContext& step, const Encoded& source, const SearchRows& rows);
   void attend_backward(const StepContext& step, const Encoded& source, std::int64_t t, const Tensor& d_query);
   Tensor backward_above(const StepContext& step, const Encoded& source);
+  [[nodiscard]] Tensor undropped_output() const;
   [[nodiscard]] RnnState initial_state(const Encoded& source, std::size_t layer) const {
     return passes_state_ ? source.states[layer] : RnnState();
   }
@@ -96,11 +98,13 @@ class Decoder {
   std::size_t attending_;  // layers that advance together
   std::vector<RnnLayer> layers_;
   std::size_t output_kernel_ = 0;
+  std::optional<std::size_t> output_dropout_;
 
   std::int64_t most_rows_ = 0, rows_ = 0, steps_ = 0;  // of a step: rows that there is room for, and its rows
   Tensor embedded_;                                    // [steps * rows, embedding]
   Tensor fed_;  // [(steps + 1) * rows, ...]: attention vectors, or contexts, before and after steps
   bool searches_ = false;
+  Tensor dropped_;  // in training with dropout of the output: what the projection reads of that
   Tensor word_products_;
   Tensor d_embedded_, d_output_;
   Tensor d_queries_;                // [steps * rows, units], if all layers attend

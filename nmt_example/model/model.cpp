@@ -16,9 +16,11 @@ namespace nmt {
 namespace {
 
 /// Differs for batches of other sizes or kinds, and for those whose tensors or parameters are elsewhere.
-std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, double dropout_rate,
+std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, const DropoutSettings& dropout,
                         std::initializer_list<std::int64_t> sizes) {
-  std::uint64_t key = std::bit_cast<std::uint64_t>(dropout_rate);
+  std::uint64_t key = std::bit_cast<std::uint64_t>(dropout.rate);
+  key = mixed(key, std::bit_cast<std::uint64_t>(dropout.output_rate));
+  key = mixed(key, dropout.per_sentence ? 1 : 0);
   for (const void* const memory : {arena.block(), static_cast<const void*>(parameters.values().data)})
     key = mixed(key, reinterpret_cast<std::uintptr_t>(memory));
   key = mixed(key, arena.used());
@@ -77,7 +79,7 @@ void Model::plan(const BatchLimits& sizes, bool training) {
   source_ = arena_.take_indices(source_steps * sentences);
   source_lengths_ = arena_.take_indices(sentences);
   target_in_ = arena_.take_indices(target_steps * sentences);
-  samples_ = arena_.take_indices(sentences);
+  samples_ = arena_.take_indices(std::max(source_steps, target_steps) * sentences);
   loss_rows_ = arena_.take_indices(target_steps * sentences);
   targets_ = arena_.take_indices(target_steps * sentences);
   dropout_keys_ =
@@ -186,14 +188,21 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   upload_ids(source_, batch.source);
   backend_.upload(source_lengths_, batch.source_lengths);
   upload_ids(target_in_, batch.target_in);
-  backend_.upload(samples_, batch.samples);
+  host_samples_.assign(batch.samples.begin(), batch.samples.end());
+  if (dropout.per_sentence) {
+    for (auto row = batch.samples.size(); row < static_cast<std::size_t>(samples_.size); ++row)
+      host_samples_.push_back(host_samples_[row - batch.samples.size()]);
+  }
+  const Indices samples = samples_.range(0, static_cast<std::int64_t>(host_samples_.size()));
+  backend_.upload(samples, host_samples_);
   backend_.upload(loss_rows_.range(0, words), host_rows_);
   backend_.upload(targets_.range(0, words), host_targets_);
   if (!training) backend_.zero(sums_);
   host_keys_.clear();
   for (const std::uint32_t site : layout_.dropout_sites)
     host_keys_.push_back(DropoutKey{dropout.seed, dropout.step, site}.philox_key());
-  if (dropout.rate > 0) backend_.upload_bytes(dropout_keys_, std::as_bytes(std::span(host_keys_)));
+  if (dropout.rate > 0 || dropout.output_rate > 0)
+    backend_.upload_bytes(dropout_keys_, std::as_bytes(std::span(host_keys_)));
 
   const auto tell = [&](std::string_view part) {
     if (training && on_part_) on_part_(part);
@@ -205,9 +214,9 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
       .backend = backend_,
       .parameters = parameters_,
       .dropout = dropout,
-      .samples = samples_,
+      .samples = samples,
       .dropout_keys = dropout_keys_,
-      .batch_key = batch_key(arena_, parameters_, dropout.rate,
+      .batch_key = batch_key(arena_, parameters_, dropout,
                              {sizes.sentences, sizes.source_steps, sizes.target_steps, training}),
       .backward = training ? &progress : nullptr};
   auto& [encoder, decoder, projection] = network_;
@@ -238,7 +247,7 @@ StepContext SearchModel::context() const {
           .dropout = {},
           .samples = samples_,
           .batch_key = batch_key(
-              arena_, model_.parameters_, 0,
+              arena_, model_.parameters_, {},
               {sentences_, source_steps_, beam_, padded_rows_, static_cast<std::int64_t>(source_rows_.size()),
                static_cast<std::int64_t>(std::bit_cast<std::uintptr_t>(word_products_.get()))})};
 }

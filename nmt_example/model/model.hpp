@@ -117,7 +117,7 @@ class Model {
   PhiloxKey* dropout_keys_ = nullptr;
   std::vector<PhiloxKey> host_keys_;
   Tensor sums_;  // of `evaluate`
-  std::vector<std::int32_t> host_rows_, host_targets_, host_padding_;
+  std::vector<std::int32_t> host_rows_, host_targets_, host_padding_, host_samples_;
   const double* loss_scale_ = nullptr;
   std::vector<int> missing_;  // see BackwardProgress
   PartFunction on_part_;

@@ -33,6 +33,7 @@ struct ModelShape {
   bool tie_output = false;         ///< The projection is the transposed target embedding.
   bool output_bias = false;        ///< The projection has a bias.
   std::int64_t sampled_words = 0;  ///< Words drawn for a step's softmax in training; 0: it is over all.
+  bool drops_output = false;       ///< In training, what the output layer reads is dropped.
 
   [[nodiscard]] bool has_attention() const noexcept { return attention != AttentionKind::none; }
   /// Whether all layers of the decoder attend, and not only the lowest.

@@ -20,11 +20,13 @@ constexpr std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
 /// Called with a parameter's index when its gradient is final.
 using ReadyFunction = std::function<void(std::size_t)>;
 
-/// A step's rate of dropout, which is 0 in evaluation and inference, and the key of all its random numbers.
+/// A step's rates of dropout, which are 0 in evaluation and inference, and the key of all its random numbers.
 struct DropoutSettings {
-  double rate = 0;
+  double rate = 0;  ///< Of cells' inputs.
   std::uint64_t seed = 0;
   std::uint64_t step = 0;
+  double output_rate = 0;     ///< Of what the output layer reads; only if `ModelShape::drops_output`.
+  bool per_sentence = false;  ///< All words of a sentence lose the same elements (Gal and Ghahramani 2016).
 };
 
 /// The uses of each parameter whose part of the gradient is still missing in a backward pass.
@@ -38,7 +40,8 @@ struct StepContext {
   Backend& backend;
   const ParameterSet& parameters;
   DropoutSettings dropout;
-  Indices samples;                             ///< [sentences] number of each sentence in the data set
+  Indices samples;  ///< [sentences] number of each sentence in the data set; repeated for each row, if
+                    ///< dropout is the same for all words of a sentence
   const PhiloxKey* dropout_keys = nullptr;     ///< Of the layout's dropouts, in the backend's memory.
   std::uint64_t batch_key = 0;                 ///< Equal for batches of equal sizes in the same memory.
   const BackwardProgress* backward = nullptr;  ///< Null unless the step has a backward pass.
@@ -48,7 +51,17 @@ struct StepContext {
 
   void drop(const Tensor& x, const Tensor& y, std::size_t dropout_index, std::int64_t first_position = 0,
             std::int64_t first_column = 0) const {
-    backend.dropout(x, y, dropout_keys + dropout_index, dropout.rate, samples, first_position, first_column);
+    drop(dropout.rate, x, y, dropout_index, first_position, first_column);
+  }
+  void drop(double rate, const Tensor& x, const Tensor& y, std::size_t dropout_index,
+            std::int64_t first_position = 0, std::int64_t first_column = 0) const {
+    const PhiloxKey* const key = dropout_keys + dropout_index;
+    // With a sample for each row, all rows have position 0.
+    if (dropout.per_sentence) {
+      backend.dropout(x, y, key, rate, samples.range(0, x.rows), 0, first_column);
+    } else {
+      backend.dropout(x, y, key, rate, samples, first_position, first_column);
+    }
   }
   /// Runs a part of a layer's work that is the same for all batches of equal sizes; see `Backend::replay`.
   void replay(const void* layer, int part, const std::function<void()>& work) const {

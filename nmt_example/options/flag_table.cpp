@@ -138,6 +138,10 @@ std::vector<Flag> make_table() {
       rare(
           {"output_bias", model, &O::output_bias, "The output layer has a bias (tensorflow/nmt's has none)"}),
       {"dropout", model, &O::dropout, "Probability of dropping an input of a cell", fraction_below_one()},
+      {"output_dropout", model, &O::output_dropout, "Probability of dropping an input of the output layer",
+       fraction_below_one()},
+      {"variational_dropout", model, &O::variational_dropout,
+       "Dropout takes the same inputs of all words of a sentence"},
       rare({"output_attention", model, &O::output_attention,
             "The attention goes to the softmax and is fed back as input"}),
       rare({"pass_hidden_state", model, &O::pass_hidden_state,
@@ -199,6 +203,19 @@ std::vector<Flag> make_table() {
             "words "
             "(tensorflow/nmt's is among drawn ones, too)",
             between(0, 1 << 24)}),
+      {"word_dropout", training, &O::word_dropout,
+       "Probability that the model reads an unknown word in the place of a source or target word",
+       fraction_below_one()},
+      {"subword_sampling", training, &O::subword_sampling,
+       "Splits words into other pieces each time they are read, for SentencePiece models. With a unigram "
+       "model, which is what is trained here, a split has its probability to the power of this (0.1: nearly "
+       "any; 1: mostly the best); with a BPE model, each merge is left out with this probability. 0: always "
+       "the best split",
+       at_least(0)},
+      {"ema_decay", training, &O::ema_decay,
+       "Keeps a moving average of the parameters, for scores and translating; each step keeps this share of "
+       "it, fewer in the first steps. 0.999 is usual; 0: none",
+       fraction_below_one()},
       {"on_divergence", training, choice<&O::on_divergence>(),
        "What to do if the loss or the gradient is not finite, or the perplexity above 1e20. stop: end with "
        "an error. rollback: go back to the newest good checkpoint, at half the learning rate, at most 5 "

@@ -32,6 +32,8 @@ struct Options {
   bool output_bias = false;
   double forget_bias = 1.0;
   double dropout = 0.2;
+  double output_dropout = 0;         ///< Of what the output layer reads.
+  bool variational_dropout = false;  ///< The same elements of all words of a sentence.
   InitOp init_op = InitOp::uniform;
   double init_weight = 0.1;  ///< For uniform: weights start between minus this and this.
   // Training.
@@ -58,6 +60,9 @@ struct Options {
   double max_gradient_norm = 5.0;
   OnDivergence on_divergence = OnDivergence::stop;  ///< rollback: to the newest good checkpoint
   double label_smoothing = 0.0;
+  double word_dropout = 0;      ///< Probability that the model reads <unk> instead of a word.
+  double subword_sampling = 0;  ///< See SubwordSampler; 0: words are always split in the same way.
+  double ema_decay = 0;         ///< Of the moving average of the parameters, which is kept if above 0.
   int num_sampled_softmax = 0;  ///< Words drawn for a step's softmax in training; 0: it is over all.
   /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
   /// Matters for SGD's step and for max_gradient_norm.

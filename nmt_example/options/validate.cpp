@@ -215,6 +215,9 @@ void check_inference(const Options& options) {
 void check_saving(const Options& options) {
   require(!options.avg_ckpts || !options.out_dir.empty() || options.infer,
           "--avg_ckpts: needs --out_dir, whose checkpoints it averages");
+  require(!options.avg_ckpts || options.ema_decay == 0,
+          fmt::format("--avg_ckpts and --ema_decay={}: both average the model's parameters; choose one",
+                      options.ema_decay));
   require(!options.avg_ckpts || options.num_keep_ckpts > 0,
           "--avg_ckpts: needs --num_keep_ckpts=N above 0, the number of checkpoints to average");
   require(options.on_divergence != OnDivergence::rollback || !options.out_dir.empty() || options.infer,

@@ -42,8 +42,7 @@ Trial trial_of(const Options& options, Backend& backend, Model& model, const Bat
   const Tensor sums(memory.get(), 1, 2, 2, ddl::DataType::f64);
   const auto pass = [&] {
     model.forward_backward(
-        view_of(batch), {options.dropout, options.random_seed, 0}, options.label_smoothing,
-        [](std::size_t) {}, sums);
+        view_of(batch), dropout_settings(options, 0), options.label_smoothing, [](std::size_t) {}, sums);
   };
   const auto wait = [&] {
     double values[2];

@@ -15,6 +15,8 @@ namespace {
 
 constexpr const char* source_file = "source.vocabulary";
 constexpr const char* target_file = "target.vocabulary";
+constexpr const char* model_group = "model";
+constexpr const char* average_group = "average";
 constexpr const char* reducer_group = "reducer";
 
 /// With the numbers of layers, what must stay as in the checkpoint, which also holds the vocabularies.
@@ -142,12 +144,25 @@ SavedRun::SavedRun(ddl::Context& context, ddl::SavedCheckpoint checkpoint)
   });
 }
 
-void SavedRun::restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const {
-  HostMirror model(backend, values_of(parameters));
-  checkpoint_.restore("model", {.whole = model.tensors()});
-  model.upload();
-  if (optimizer == nullptr) return;
-  Moments moments(backend, *optimizer);
+void SavedRun::restore(const std::string& group, HostMirror&& tensors) const {
+  checkpoint_.restore(group, {.whole = tensors.tensors()});
+  tensors.upload();
+}
+
+void SavedRun::restore_for_translating(Backend& backend, ParameterSet& parameters) const {
+  const bool is_averaged = checkpoint_.has_group(average_group);
+  restore(is_averaged ? average_group : model_group, HostMirror(backend, values_of(parameters)));
+}
+
+bool SavedRun::restore(Backend& backend, const MovingAverage& average) const {
+  if (!checkpoint_.has_group(average_group)) return false;
+  restore(average_group, HostMirror(backend, average.values()));
+  return true;
+}
+
+void SavedRun::restore(Backend& backend, ParameterSet& parameters, const Optimizer& optimizer) const {
+  restore(model_group, HostMirror(backend, values_of(parameters)));
+  Moments moments(backend, optimizer);
   if (moments.empty()) return;
   checkpoint_.restore("optimizer", moments.group());
   moments.mirror().upload();
@@ -178,13 +193,17 @@ std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& check
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
+                               const MovingAverage* average,
                                std::optional<std::vector<ddl::NamedTensor>> residuals) {
   HostMirror model(backend, values_of(parameters));
   Moments moments(backend, optimizer);
+  std::optional<HostMirror> averages;
+  if (average != nullptr) averages.emplace(backend, average->values()).download();
   model.download();
   moments.mirror().download();
   ddl::CheckpointContents contents = contents_of(state, vocabularies);
-  contents.groups["model"] = {.whole = model.tensors()};
+  contents.groups[model_group] = {.whole = model.tensors()};
+  if (averages) contents.groups[average_group] = {.whole = averages->tensors()};
   if (!moments.empty()) contents.groups["optimizer"] = moments.group();
   if (residuals) contents.groups[reducer_group] = {.per_rank = std::move(*residuals)};
   return checkpoint.save(state.step, contents);
@@ -196,7 +215,7 @@ std::filesystem::path save_model(ddl::Checkpoint& checkpoint, const RunState& st
   HostMirror model(backend, values_of(parameters));
   model.download();
   ddl::CheckpointContents contents = contents_of(state, vocabularies);
-  contents.groups["model"] = {.whole = model.tensors()};
+  contents.groups[model_group] = {.whole = model.tensors()};
   return checkpoint.save(state.step, contents);
 }
 

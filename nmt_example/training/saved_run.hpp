@@ -11,6 +11,7 @@
 #include "ddl/context.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
+#include "nmt_example/training/moving_average.hpp"
 #include "nmt_example/training/optimizer.hpp"
 
 namespace nmt {
@@ -48,13 +49,20 @@ class SavedRun {
   [[nodiscard]] std::string path() const { return checkpoint_.path().string(); }
   [[nodiscard]] const RunState& state() const noexcept { return state_; }
   [[nodiscard]] const VocabularyPair& vocabularies() const { return *vocabularies_; }
-  /// Fills the parameters and, if one is given, the optimiser's state on every rank. Collective.
-  void restore(Backend& backend, ParameterSet& parameters, const Optimizer* optimizer) const;
+  /// Fills the parameters and the optimiser's state on every rank, to go on training. Collective.
+  void restore(Backend& backend, ParameterSet& parameters, const Optimizer& optimizer) const;
+  /// Fills the parameters on every rank, to translate: with their moving average, if there is one.
+  /// Collective.
+  void restore_for_translating(Backend& backend, ParameterSet& parameters) const;
+  /// Returns false if there is none. Collective.
+  [[nodiscard]] bool restore(Backend& backend, const MovingAverage& average) const;
   /// Makes the reduction continue as the saved one. If it cannot, because the ranks or the flags differ, logs
   /// that: its sums may then differ in their last bits. Collective.
   void restore(ddl::Context& context, GradientSync& gradients) const;
 
  private:
+  void restore(const std::string& group, HostMirror&& tensors) const;
+
   ddl::SavedCheckpoint checkpoint_;
   RunState state_;
   std::optional<VocabularyPair> vocabularies_;
@@ -63,11 +71,12 @@ class SavedRun {
 /// The newest run that can be continued. Collective; see `ddl::Checkpoint::newest`.
 std::optional<SavedRun> newest_run(ddl::Context& context, ddl::Checkpoint& checkpoint);
 
-/// Saves parameters, optimiser, state and vocabularies. `residuals`: the gradient reducer's, if any rank has
-/// some. Collective.
+/// Saves parameters, optimiser, state and vocabularies. `average`: null without one. `residuals`: the
+/// gradient reducer's, if any rank has some. Collective.
 std::filesystem::path save_run(ddl::Checkpoint& checkpoint, const RunState& state,
                                const VocabularyPair& vocabularies, Backend& backend,
                                const ParameterSet& parameters, const Optimizer& optimizer,
+                               const MovingAverage* average = nullptr,
                                std::optional<std::vector<ddl::NamedTensor>> residuals = {});
 
 /// Saves what translating needs: parameters, state and vocabularies. Collective.

@@ -106,7 +106,6 @@ bool Scorer::score_average(RunState& state, std::optional<Progress>& progress) {
 }
 
 void Scorer::score_test(std::optional<Progress>& progress) {
-  if (texts_.test.size() == 0) return;
   const auto begin = std::chrono::steady_clock::now();
   const TextScores test = score_text(context_, translator_, texts_.test, metrics_);
   if (!progress) return;

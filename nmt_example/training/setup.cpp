@@ -37,7 +37,12 @@ ModelShape model_shape(const Options& options, std::size_t source_vocabulary, st
   shape.tie_output = options.tie_output;
   shape.output_bias = options.output_bias;
   shape.sampled_words = options.num_sampled_softmax;
+  shape.drops_output = options.output_dropout > 0;
   return shape;
+}
+
+DropoutSettings dropout_settings(const Options& options, std::uint64_t step) {
+  return {options.dropout, options.random_seed, step, options.output_dropout, options.variational_dropout};
 }
 
 ModelTypes model_types(const Options& options, const Backend& backend) {

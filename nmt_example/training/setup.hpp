@@ -12,6 +12,9 @@ namespace nmt {
 /// The model that the options describe, over vocabularies of the given sizes.
 ModelShape model_shape(const Options& options, std::size_t source_vocabulary, std::size_t target_vocabulary);
 
+/// The dropout of a training step, whose random numbers are those of `step` of the sampler.
+DropoutSettings dropout_settings(const Options& options, std::uint64_t step);
+
 /// Threads of this rank: --threads, or the processors that it may use divided by the ranks on its host.
 int threads_per_rank(const ddl::Context& context, const Options& options);
 

@@ -71,6 +71,27 @@ std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& bac
       .release();
 }
 
+std::optional<SentenceNoise> noise_of(ddl::Context& context, const Options& options,
+                                      const VocabularyPair& vocabularies) {
+  std::optional<SentenceNoise> noise;
+  if (options.word_dropout == 0 && options.subword_sampling == 0) return noise;
+  context.on_all_ranks("prepare --subword_sampling", [&] {
+    noise.emplace(vocabularies.source, vocabularies.target,
+                  NoiseSettings{options.word_dropout, options.subword_sampling, options.random_seed});
+  });
+  return noise;
+}
+
+std::optional<MovingAverage> average_of(const Options& options, Backend& backend, ParameterSet& parameters) {
+  if (options.ema_decay == 0) return {};
+  return std::optional<MovingAverage>(std::in_place, backend, parameters, options.ema_decay);
+}
+
+template <typename T>
+T* pointer_to(std::optional<T>& value) {
+  return value ? &*value : nullptr;
+}
+
 /// One training run; see `train`.
 class Trainer {
  public:
@@ -95,7 +116,10 @@ class Trainer {
                              model_types(options, backend)),
             model_types(options, backend)),
         optimizer_(backend, model_.parameters(), options),
-        step_(context, options, train_, backend, model_, optimizer_),
+        noise_(noise_of(context, options, vocabularies_)),
+        average_(average_of(options, backend, model_.parameters())),
+        step_(context, options, train_, backend, model_, optimizer_, pointer_to(noise_),
+              pointer_to(average_)),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
         checkpoint_(checkpoint),
         profile_(profile) {
@@ -157,7 +181,7 @@ class Trainer {
       const bool evaluates = !in_haste && every(eval_steps);
       const bool scores = translates() && dev_ && !in_haste && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
-      const bool better = scores && scorer_.score_dev(state_, progress);
+      const bool better = scores && score_dev(progress);
       if (evaluates || last) report_dev_loss(progress);
       saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
       if (saved_now) save(progress);
@@ -200,6 +224,7 @@ class Trainer {
       values.download();
       ddl::broadcast_parameters(context_, values.parameters());
       values.upload();
+      if (average_) average_->restart();
     } else {
       restore(*saved);
       if (options_from_json(state_.options_json).learning_rate != options_.learning_rate) {
@@ -229,7 +254,8 @@ class Trainer {
   }
 
   void restore(const SavedRun& saved) {
-    saved.restore(backend_, model_.parameters(), &optimizer_);
+    saved.restore(backend_, model_.parameters(), optimizer_);
+    if (average_ && !saved.restore(backend_, *average_)) average_->restart();
     state_ = saved.state();
     go_on_from(saved.path());
     saved.restore(context_, step_.gradients());
@@ -313,6 +339,7 @@ class Trainer {
     std::size_t moments = 0;
     for (const Optimizer::State& state : optimizer_.state())
       moments += static_cast<std::size_t>(state.value.size()) * ddl::size_of(state.value.type);
+    if (average_) moments += average_->bytes();
     fmt::print(
         out_,
         "memory a rank: {:.0f} MB of parameters, {:.0f} of gradients, {:.0f} of the optimiser, {:.0f} of "
@@ -331,9 +358,9 @@ class Trainer {
 
   /// What the first step has shown.
   void note_memory(Progress& progress) {
-    progress.note(
-        fmt::format("more memory a rank: {:.0f} MB of products (with copies of parameters), {:.0f} of buckets",
-                    megabytes(backend_.product_bytes()), megabytes(step_.gradients().packed_bytes())));
+    progress.note(fmt::format(
+        "more memory a rank: {:.0f} MB of products (with copies of parameters), {:.0f} of buckets",
+        megabytes(backend_.product_bytes()), megabytes(step_.gradients().packed_bytes())));
   }
 
   void write_progress(std::optional<Progress>& progress, const StepReport& report) {
@@ -346,8 +373,19 @@ class Trainer {
 
   void report_dev_loss(std::optional<Progress>& progress) {
     if (!dev_) return;
+    const auto averaged = averages_in_model();
     const double loss = mean_loss(context_, model_, *dev_);
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
+  }
+
+  /// With --ema_decay, while the result lives, what is evaluated are the averages.
+  [[nodiscard]] std::unique_ptr<MovingAverage::InModel> averages_in_model() const {
+    return average_ ? std::make_unique<MovingAverage::InModel>(*average_) : nullptr;
+  }
+
+  bool score_dev(std::optional<Progress>& progress) {
+    const auto averaged = averages_in_model();
+    return scorer_.score_dev(state_, progress);
   }
 
   /// A language model is scored by its perplexity alone.
@@ -360,6 +398,7 @@ class Trainer {
       const ParallelText text{texts_.test.source, texts_.test.source};
       test.emplace(encode(text, vocabularies_.source, vocabularies_.target, 0, 0));
     });
+    const auto averaged = averages_in_model();
     const double loss = mean_loss(context_, model_, *test);
     if (progress) progress->note(fmt::format("test ppl {:.2f}", std::exp(loss)));
   }
@@ -371,7 +410,7 @@ class Trainer {
     state_.loss_scale = state_of(step_.loss_scale());
     state_.reducer = step_.gradients().state();
     const auto path = save_run(*checkpoint_, state_, vocabularies_, backend_, model_.parameters(), optimizer_,
-                               step_.residuals());
+                               pointer_to(average_), step_.residuals());
     if (!progress) return;
     progress->note(fmt::format("  {} {}{}", options_.background_checkpoints ? "saving" : "saved",
                                path.string(), scorer_.praise(state_)));
@@ -379,8 +418,11 @@ class Trainer {
 
   void finish(std::optional<Progress>& progress) {
     if (!translates()) return report_test_loss(progress);
-    if (dev_ && scorer_.scored_step() != state_.step && scorer_.score_dev(state_, progress)) save(progress);
-    scorer_.score_test(progress);
+    if (dev_ && scorer_.scored_step() != state_.step && score_dev(progress)) save(progress);
+    if (texts_.test.size() > 0) {
+      const auto averaged = averages_in_model();
+      scorer_.score_test(progress);
+    }
     double memory[2] = {peak_memory(), memory_before_};
     context_.communicator().all_reduce(std::span(memory), ddl::ReduceOp::max);
     if (!progress) return;
@@ -400,6 +442,8 @@ class Trainer {
   double memory_before_;  // resident, before the model
   Model model_;
   Optimizer optimizer_;
+  std::optional<SentenceNoise> noise_;
+  std::optional<MovingAverage> average_;  // with --ema_decay
   TrainingStep step_;
   Scorer scorer_;
   RunState state_;

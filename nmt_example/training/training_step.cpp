@@ -40,13 +40,16 @@ std::size_t embedding_of(const Model& model, const ParameterLayout& layout, Side
 }  // namespace
 
 TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset,
-                           Backend& backend, Model& model, Optimizer& optimizer)
+                           Backend& backend, Model& model, Optimizer& optimizer, SentenceNoise* noise,
+                           MovingAverage* average)
     : context_(context),
       options_(options),
       dataset_(dataset),
       backend_(backend),
       model_(model),
       optimizer_(optimizer),
+      noise_(noise),
+      average_(average),
       phases_(context, options, dataset),
       gradients_(context, options, backend, model),
       scaling_(scaled_schedule(context, options)),
@@ -135,12 +138,12 @@ void TrainingStep::forward_backward() {
 void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use) {
   {
     const auto scope = context_.timeline().scope("batch");
-    fill_batch(dataset_, samples, batch_);
+    fill_batch(dataset_, samples, batch_, noise_, share_.step);
   }
   gradients_.begin(static_cast<double>(batch_.target_tokens));
   // Dropout belongs to the batch, so it uses the sampler's step and not the optimiser's.
-  model_.forward_backward(view_of(batch_), {options_.dropout, options_.random_seed, share_.step},
-                          options_.label_smoothing, ready_, loss_sums(), use);
+  model_.forward_backward(view_of(batch_), dropout_settings(options_, share_.step), options_.label_smoothing,
+                          ready_, loss_sums(), use);
   part_.reset();
   gradients_.part({});
   queued_.back().words += options_.language_model ? batch_.target_tokens : batch_.words;
@@ -203,6 +206,7 @@ void TrainingStep::queue() {
   optimizer_.update(&memory()->state.factors);
   gradients_are_zero_ = optimizer_.is_whole();
   if (options_.sharded_update) gradients_.gather();
+  if (average_ != nullptr) average_->update(static_cast<std::int64_t>(done_ + queued_.size()));
 }
 
 std::vector<TrainingStep::Result> TrainingStep::collect(bool want_stop, const ddl::CheckpointVotes& votes) {

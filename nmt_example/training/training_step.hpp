@@ -14,12 +14,13 @@
 #include "ddl/learning_rate_scaling.hpp"
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/timeline.hpp"
-#include "nmt_example/data/dataset.hpp"
+#include "nmt_example/data/sentence_noise.hpp"
 #include "nmt_example/model/model.hpp"
 #include "nmt_example/options/options.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/loss_scale.hpp"
+#include "nmt_example/training/moving_average.hpp"
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/progress.hpp"
@@ -35,8 +36,10 @@ class TrainingStep {
  public:
   /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `GradientSync` and
   /// `single_worker_schedule`.
+  /// With `noise`, sentences are changed by it; `average` is kept up to date.
   TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset, Backend& backend,
-               Model& model, Optimizer& optimizer);
+               Model& model, Optimizer& optimizer, SentenceNoise* noise = nullptr,
+               MovingAverage* average = nullptr);
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
   ~TrainingStep() { model_.on_part({}); }
@@ -121,6 +124,8 @@ class TrainingStep {
   Backend& backend_;
   Model& model_;
   Optimizer& optimizer_;
+  SentenceNoise* noise_;
+  MovingAverage* average_;
   Phases phases_;
   GradientSync gradients_;
   ddl::LearningRateScaling scaling_;

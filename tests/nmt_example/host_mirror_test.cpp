@@ -155,7 +155,7 @@ TEST(HostMirror, CheckpointsGoBetweenBackends) {
         for (Backend* backend : {other_hidden.get(), cpu.get()}) {
           SmallTraining resumed(context, options, *backend);
           EXPECT_NE(resumed.parameters(), parameters);
-          saved.restore(*backend, resumed.model.parameters(), &resumed.optimizer);
+          saved.restore(*backend, resumed.model.parameters(), resumed.optimizer);
           EXPECT_EQ(resumed.parameters(), parameters) << backend->name();
           resumed.step.seek(3, batches);
           EXPECT_EQ(resumed.losses(3), losses) << backend->name() << ": moments of the optimiser";

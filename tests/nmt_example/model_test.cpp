@@ -127,7 +127,7 @@ TEST_P(ModelGradient, AnEmptyBatchGivesZeroGradients) {
 TEST_P(ModelGradient, EvaluationIsTheLossWithoutDropout) {
   const Batch batch(corpus_, 0, 4);
   ModelCase plain = GetParam();
-  plain.dropout = 0;
+  plain.dropout = plain.output_dropout = 0;
   plain.shape.sampled_words = 0;
   TestModel of_all_words(make_reference_backend(), plain.shape, small_limits(),
                          plain.shape.unit == UnitType::nas ? 1.6 : 0.8);
@@ -139,7 +139,7 @@ TEST_P(ModelGradient, EvaluationIsTheLossWithoutDropout) {
   EXPECT_EQ(actual.target_tokens, expected.target_tokens);
   const std::vector<Values> after = model_.gradients();
   for (std::size_t i = 0; i < gradients.size(); ++i) EXPECT_TRUE(close(after[i], gradients[i], 0));
-  if (GetParam().dropout > 0) {
+  if (GetParam().dropout > 0 || GetParam().output_dropout > 0) {
     EXPECT_NE(model_.run(batch.view, GetParam()).negative_log_likelihood, expected.negative_log_likelihood);
   }
 }
@@ -338,15 +338,42 @@ TEST(Inference, AModelWithoutLimitsHasNoGradients) {
   EXPECT_LE(model.workspace_bytes(), 1024u);
 }
 
+// Dropout "of a sentence" would be another for each word; gradients alone would not show that.
+TEST(DropoutOfSentences, IsTheSameForAllWords) {
+  constexpr std::int64_t sentences = 2, steps = 3, columns = 32;
+  const auto backend = make_reference_backend();
+  Memory memory(*backend);
+  ParameterLayout layout;
+  layout.declare("none", 1, 1);
+  const ParameterSet parameters(*backend, layout);
+  const Tensor x = memory.tensor(Values(sentences * steps, columns, 1)), y = memory.tensor(x.rows, columns);
+  const auto mask = [&](bool per_sentence, std::int64_t first_position) {
+    const StepContext step{
+        .backend = *backend,
+        .parameters = parameters,
+        .dropout = {.rate = 0.5, .per_sentence = per_sentence},
+        .samples = per_sentence ? memory.indices({7, 8, 7, 8, 7, 8}) : memory.indices({7, 8}),
+        .dropout_keys = memory.key({1, 2, 3})};
+    step.drop(x, y, 0, first_position);
+    return memory.read(y);
+  };
+  const Values of_words = mask(false, 0), of_sentences = mask(true, 0);
+  for (std::int64_t row = 0; row < x.rows; ++row) {
+    for (std::int64_t c = 0; c < columns; ++c)
+      EXPECT_EQ(of_sentences(row, c), of_words(row % sentences, c)) << row << ", " << c;
+  }
+  EXPECT_TRUE(close(mask(true, 2), of_sentences, 0)) << "a later word's";
+}
+
 // Two layers of a deep model would drop the same elements.
 TEST(DropoutSites, AreDifferentForAllLayersOfTheDeepestModels) {
   for (const int stacks : {1, 2}) {
-    std::set<std::uint32_t> sites;
+    std::set<std::uint32_t> sites = {output_dropout_site};
     for (int layer = 0; layer < 256; ++layer) {
       sites.insert(encoder_dropout_site(layer % stacks, layer / stacks));
       sites.insert(decoder_dropout_site(layer));
     }
-    EXPECT_EQ(sites.size(), 512U) << stacks << " encoder stacks";
+    EXPECT_EQ(sites.size(), 513U) << stacks << " encoder stacks";
   }
 }
 

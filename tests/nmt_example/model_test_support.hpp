@@ -58,6 +58,8 @@ struct ModelCase {
   ModelShape shape;
   double dropout = 0;
   double label_smoothing = 0;
+  double output_dropout = 0;
+  bool dropout_per_sentence = false;
 };
 
 inline void PrintTo(const ModelCase& c, std::ostream* out) { *out << c.name; }
@@ -147,6 +149,16 @@ inline std::vector<ModelCase> model_cases() {
     cases.push_back(c);
     cases.back().shape.residual = true;
   }
+  for (ModelCase c : {ModelCase{"OutputDropoutBi2Luong", shape_of(5, true, 2, 2, luong), 0.2, 0.1, 0.4, true},
+                      ModelCase{"OutputDropoutUni2", shape_of(5, false, 2, 2, none), 0, 0, 0.4},
+                      ModelCase{"PerSentenceUni2", shape_of(5, false, 2, 2, none), 0.3, 0, 0, true}}) {
+    c.shape.drops_output = c.output_dropout > 0;
+    cases.push_back(c);
+  }
+  ModelCase dropped_gnmt = gnmt_case("OutputDropoutGnmt3LuongV2", 3, luong, true);
+  dropped_gnmt.output_dropout = 0.4;
+  dropped_gnmt.dropout_per_sentence = dropped_gnmt.shape.drops_output = true;
+  cases.push_back(dropped_gnmt);
   ModelCase tied{"TiedUni2Luong", shape_of(5, false, 2, 2, luong), 0.2, 0.1};
   tied.shape.tie_output = true;
   cases.push_back(tied);
@@ -241,7 +253,8 @@ class TestModel {
   }
   BatchLoss run(const BatchView& batch, const ModelCase& c, const ReadyFunction& ready) {
     const Tensor sums = memory_.sums(2);
-    model_.forward_backward(batch, {c.dropout, 3, 17}, c.label_smoothing, ready, sums);
+    model_.forward_backward(batch, {c.dropout, 3, 17, c.output_dropout, c.dropout_per_sentence},
+                            c.label_smoothing, ready, sums);
     const Values values = memory_.read(sums);
     return {values(0, 0), values(0, 1),
             std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};

@@ -176,7 +176,7 @@ void expect_same_bits(const std::vector<LoggedStep>& found, const std::vector<Lo
 
 /// Expects the same bits in the models and optimisers of two checkpoints.
 void expect_same_tensors(const fs::path& found, const fs::path& expected) {
-  for (const char* file : {"model.safetensors", "optimizer.safetensors"}) {
+  for (const char* file : {"model.safetensors", "optimizer.safetensors", "average.safetensors"}) {
     ASSERT_EQ(fs::exists(found / file), fs::exists(expected / file)) << file;
     EXPECT_TRUE(ddl::test::contents(found / file) == ddl::test::contents(expected / file))
         << file << " differs";
@@ -242,6 +242,32 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
     expect_same_bits(read_log(path("resumed.jsonl")), whole);
     expect_same_tensors(path("resumed") / "step-0000000024", path("whole") / "step-0000000024");
   }
+}
+
+// A sentence's noise would depend on the rank that reads it, or on when the run was resumed.
+TEST_F(Training, NoiseIsTheSameOnSeveralRanksAndAfterAResume) {
+  ParsedOptions parsed = options();
+  parsed.options.word_dropout = 0.1;
+  parsed.options.subword_sampling = 0.5;
+  parsed.options.output_dropout = 0.2;
+  parsed.options.variational_dropout = true;
+  parsed.options.ema_decay = 0.9;
+  parsed.options.num_train_steps = 40;
+  parsed.options.num_keep_ckpts = 0;
+  parsed.options.steps_per_eval = 10;
+  parsed.options.out_dir = path("whole").string();
+  const auto one = log_of(1, parsed, 16);
+  ASSERT_EQ(one.size(), 40U);
+  EXPECT_LT(one.back().loss, one.front().loss);
+  parsed.options.out_dir.clear();
+  expect_same_losses(log_of(2, parsed, 16), one);
+
+  parsed.options.out_dir = path("resumed").string();
+  fs::create_directory(path("resumed"));
+  fs::copy(path("whole") / "step-0000000020", path("resumed") / "step-0000000020",
+           fs::copy_options::recursive);
+  log_of(1, parsed, 16);
+  expect_same_tensors(path("resumed") / "step-0000000040", path("whole") / "step-0000000040");
 }
 
 struct TrainedModel {
@@ -646,8 +672,17 @@ TEST_F(Training, ABestCheckpointIsKeptAfterAKill) {
             std::set<std::string>{"step-0000000004"});
 }
 
-/// The model of a checkpoint.
-std::vector<float> model_of(const fs::path& checkpoint, const ParameterLayout& layout) {
+/// Of a checkpoint's model, whose vocabulary is shared.
+ParameterLayout layout_of(const fs::path& checkpoint) {
+  const RunState state = RunState::from_json(ddl::test::contents(checkpoint / "state.json"));
+  const auto vocabulary = Vocabulary::deserialize(ddl::test::contents(checkpoint / "source.vocabulary"));
+  return parameter_layout(
+      model_shape(options_from_json(state.options_json), vocabulary.size(), vocabulary.size()));
+}
+
+/// The parameters in a checkpoint: the model's, or those of another group.
+std::vector<float> model_of(const fs::path& checkpoint, const ParameterLayout& layout,
+                            const std::string& of = "model") {
   std::vector<float> values(static_cast<std::size_t>(layout.size));
   ddl::run_in_process(
       1,
@@ -658,7 +693,7 @@ std::vector<float> model_of(const fs::path& checkpoint, const ParameterLayout& l
                                                       static_cast<std::size_t>(p.size()));
           group.whole.push_back({p.name, ddl::DataType::f32, {p.rows, p.cols}, std::as_writable_bytes(part)});
         }
-        ddl::SavedCheckpoint::open(context, checkpoint).restore("model", group);
+        ddl::SavedCheckpoint::open(context, checkpoint).restore(of, group);
       },
       quiet());
   return values;
@@ -679,12 +714,7 @@ TEST_F(Training, AveragesAreTheMeansOfCheckpoints) {
   EXPECT_NE(output.find("average of 3 checkpoints, step 12: dev BLEU"), std::string::npos) << output;
   expect_same_tensors(path("out") / "step-0000000012", path("without") / "step-0000000012");
 
-  const RunState state = RunState::from_json(
-      ddl::test::contents(path("out") / "avg_checkpoints" / "step-0000000012" / "state.json"));
-  const auto vocabulary =
-      Vocabulary::deserialize(ddl::test::contents(path("out") / "step-0000000012" / "source.vocabulary"));
-  const ParameterLayout layout = parameter_layout(
-      model_shape(options_from_json(state.options_json), vocabulary.size(), vocabulary.size()));
+  const ParameterLayout layout = layout_of(path("out") / "step-0000000012");
   std::vector<double> sums(static_cast<std::size_t>(layout.size));
   for (const char* step : {"step-0000000006", "step-0000000009", "step-0000000012"}) {
     const std::vector<float> values = model_of(path("out") / step, layout);
@@ -695,6 +725,53 @@ TEST_F(Training, AveragesAreTheMeansOfCheckpoints) {
     const std::vector<float> mean = model_of(path("out") / directory / "step-0000000012", layout);
     for (std::size_t i = 0; i < sums.size(); ++i) ASSERT_NEAR(mean[i], sums[i] / 3, 1e-6) << i;
   }
+}
+
+// Scores and translations would be of other parameters than the moving average, or it of other updates.
+TEST_F(Training, MovingAverageIsOfAllUpdates) {
+  ParsedOptions parsed = options();
+  parsed.options.ema_decay = 0.4;  // above (1 + t) / (10 + t) in the first 5 steps
+  parsed.options.num_keep_ckpts = 0;
+  parsed.options.steps_per_eval = 1;
+  parsed.options.out_dir = path("without").string();
+  ParsedOptions without = parsed;
+  without.options.ema_decay = 0;
+  run(2, without);
+  parsed.options.out_dir = path("out").string();
+  run(2, parsed);
+  const auto step_directory = [&](int step) { return path("out") / fmt::format("step-{:010}", step); };
+  EXPECT_TRUE(ddl::test::contents(step_directory(12) / "model.safetensors") ==
+              ddl::test::contents(path("without") / "step-0000000012" / "model.safetensors"))
+      << "the average changes the training";
+
+  const ParameterLayout layout = layout_of(step_directory(1));
+  std::vector<float> expected(static_cast<std::size_t>(layout.size));
+  ddl::run_in_process(1, [&](ddl::Context&) {
+    // The first parameters, which no checkpoint has, have a share in it.
+    const auto backend = make_cpu_backend(1);
+    ParameterSet first(*backend, layout);
+    const Options& o = parsed.options;
+    first.initialize(*backend, o.init_op, o.init_weight, o.random_seed);
+    backend->download(first.values(), std::span<float>(expected));
+  });
+  for (int step = 1; step <= 12; ++step) {
+    const std::vector<float> values = model_of(step_directory(step), layout);
+    const double decay = std::min(0.4, (1.0 + step) / (10.0 + step));
+    for (std::size_t i = 0; i < values.size(); ++i)
+      expected[i] = static_cast<float>(decay * expected[i] + (1 - decay) * values[i]);
+  }
+  const std::vector<float> average = model_of(step_directory(12), layout, "average");
+  for (std::size_t i = 0; i < average.size(); ++i) ASSERT_NEAR(average[i], expected[i], 1e-6) << i;
+
+  ddl::run_in_process(1, [&](ddl::Context& context) {
+    const auto backend = make_cpu_backend(1);
+    ParameterSet parameters(*backend, layout);
+    const SavedRun saved(context, ddl::SavedCheckpoint::open(context, step_directory(12)));
+    saved.restore_for_translating(*backend, parameters);
+    std::vector<float> restored(average.size());
+    backend->download(parameters.values(), std::span<float>(restored));
+    EXPECT_EQ(restored, average);
+  });
 }
 
 // Given vectors would be trained, or forgotten by a checkpoint, or differ between ranks.
