@@ -23,15 +23,20 @@ ShardedSampler::ShardedSampler(int rank, int ranks, std::size_t dataset_size, Sh
     : rank_(rank), ranks_(ranks), size_(dataset_size), options_(std::move(options)) {
   check();
   const auto n = static_cast<std::size_t>(ranks_);
-  // Avoids overflow of the product; a global batch is never larger than the dataset.
-  global_batch_size_ = options_.batch_size > size_ / n ? size_ : options_.batch_size * n;
+  const bool by_length = options_.batch_length > 0;
+  const std::size_t each = by_length ? options_.batch_length : options_.batch_size;
+  // Avoids overflow of the product; a global batch never has more samples than the dataset.
+  const std::size_t largest = by_length ? std::numeric_limits<std::uint32_t>::max() : size_;
+  // Avoids overflow of the product; a global batch never has more samples than the dataset.
+  global_batch_ = {each > largest / n ? largest : each * n, by_length};
   order_.resize(size_);
   number_buckets();
   groups_hash_ = hash_of(std::span(options_.lengths), hash_of(std::span(options_.buckets)));
-  segments_ = {{global_batch_size_, 0}};
+  segments_ = {{global_batch_, 0}};
   for (std::size_t bucket = 0; bucket + 1 < bucket_begins_.size(); ++bucket) {
     const std::size_t samples = bucket_begins_[bucket + 1] - bucket_begins_[bucket];
-    steps_per_epoch_ += (samples + global_batch_size_ - 1) / global_batch_size_;
+    const std::size_t most = samples_of(global_batch_, bucket);
+    steps_per_epoch_ += (samples + most - 1) / most;
   }
   batches_.reserve(steps_per_epoch_);
   bucket_fill_.reserve(bucket_begins_.size());
@@ -44,7 +49,11 @@ void ShardedSampler::check() const {
   if (ranks_ < 1 || rank_ < 0 || rank_ >= ranks_) {
     fail(fmt::format("rank {} of {} ranks; expected 0 <= rank < ranks", rank_, ranks_));
   }
-  if (options_.batch_size == 0) fail("the batch size is 0; expected at least 1 sample per rank");
+  if (options_.batch_size == 0 && options_.batch_length == 0)
+    fail("the batch size is 0; expected at least 1 sample per rank");
+  if (options_.batch_length > 0 && options_.lengths.empty())
+    fail(fmt::format("a batch length of {} without lengths; expected one for each sample",
+                     options_.batch_length));
   if (size_ == 0) fail("the dataset is empty; expected at least one sample per rank");
   if (size_ < static_cast<std::size_t>(ranks_)) {
     fail(fmt::format("{} samples for {} ranks; every rank needs at least one: use more data or fewer ranks",
@@ -73,6 +82,17 @@ void ShardedSampler::number_buckets() {
   }
   if (buckets.empty()) bucket_begins_[1] = size_;
   std::partial_sum(bucket_begins_.begin(), bucket_begins_.end(), bucket_begins_.begin());
+  longest_.assign(bucket_begins_.size() - 1, 0);
+  for (std::size_t sample = 0; sample < options_.lengths.size(); ++sample) {
+    std::size_t& longest = longest_[buckets.empty() ? 0 : buckets[sample]];
+    longest = std::max<std::size_t>(longest, options_.lengths[sample]);
+  }
+}
+
+/// How many samples a global batch of the bucket holds.
+std::size_t ShardedSampler::samples_of(const BatchSize& size, std::size_t bucket) const {
+  if (!size.is_length) return size.most;
+  return std::max<std::size_t>(size.most / std::max<std::size_t>(longest_[bucket], 1), 1);
 }
 
 // Orders samples by index within each bucket, so that an epoch's shuffle does not depend on earlier epochs.
@@ -87,7 +107,7 @@ void ShardedSampler::group_by_bucket() {
   }
 }
 
-void ShardedSampler::cut_epoch(std::size_t global_batch) {
+void ShardedSampler::cut_epoch(const BatchSize& size) {
   SplitMix64 random(options_.seed, epoch_);
   group_by_bucket();
   batches_.clear();
@@ -95,9 +115,8 @@ void ShardedSampler::cut_epoch(std::size_t global_batch) {
     const std::size_t begin = bucket_begins_[bucket];
     const std::size_t end = bucket_begins_[bucket + 1];
     if (options_.shuffle) shuffle(std::span(order_).subspan(begin, end - begin), random);
-    for (std::size_t at = begin; at < end; at += global_batch) {
-      batches_.push_back({at, std::min(global_batch, end - at)});
-    }
+    const std::size_t most = samples_of(size, bucket);
+    for (std::size_t at = begin; at < end; at += most) batches_.push_back({at, std::min(most, end - at)});
   }
   if (options_.shuffle) {
     shuffle(std::span(batches_), random);
@@ -110,7 +129,7 @@ void ShardedSampler::cut_epoch(std::size_t global_batch) {
 // Cuts the rest of an epoch into batches of another size. When a bucket's newest batch is full, its next
 // sample begins another batch, so batches keep the order of their first samples. The remaining samples of a
 // bucket move to its beginning.
-void ShardedSampler::cut_rest(const Segment& done, std::size_t global_batch) {
+void ShardedSampler::cut_rest(const Segment& done, const BatchSize& size) {
   constexpr std::size_t none = std::numeric_limits<std::size_t>::max();
   const std::vector<std::size_t> order = order_;
   std::vector<std::size_t> newest(bucket_begins_.size() - 1, none);
@@ -120,7 +139,7 @@ void ShardedSampler::cut_rest(const Segment& done, std::size_t global_batch) {
     const auto after = std::upper_bound(bucket_begins_.begin(), bucket_begins_.end(), batch.begin);
     const auto bucket = static_cast<std::size_t>(after - bucket_begins_.begin()) - 1;
     for (const std::size_t sample : std::span(order).subspan(batch.begin, batch.count)) {
-      if (newest[bucket] == none || cut[newest[bucket]].count == global_batch) {
+      if (newest[bucket] == none || cut[newest[bucket]].count == samples_of(size, bucket)) {
         newest[bucket] = cut.size();
         cut.push_back({bucket_fill_[bucket], 0});
       }
@@ -146,10 +165,10 @@ void ShardedSampler::sort_by_length() {
 /// Builds the rest of the epoch from its segments. Returns false if these leave no batch in the epoch.
 bool ShardedSampler::build_epoch() {
   built_ = false;
-  cut_epoch(segments_.front().global_batch);
+  cut_epoch(segments_.front().size);
   for (std::size_t i = 0; i < segments_.size(); ++i) {
     if (segments_[i].taken >= batches_.size()) return false;
-    if (i + 1 < segments_.size()) cut_rest(segments_[i], segments_[i + 1].global_batch);
+    if (i + 1 < segments_.size()) cut_rest(segments_[i], segments_[i + 1].size);
   }
   sort_by_length();
   built_ = true;
@@ -177,7 +196,7 @@ void ShardedSampler::next(ShardedBatch& batch) {
   ++step_;
   if (++segments_.back().taken < batches_.size()) return;
   ++epoch_;
-  segments_.assign(1, {global_batch_size_, 0});
+  segments_.assign(1, {global_batch_, 0});
   built_ = false;
 }
 
@@ -203,7 +222,8 @@ struct State {
   std::string groups = {};
   std::uint64_t step = 0;
   std::uint64_t epoch = 0;
-  std::vector<std::vector<std::uint64_t>> segments = {};  // global batch, batches taken
+  /// Global batch and batches taken; a third number, 1, if the global batch is a length.
+  std::vector<std::vector<std::uint64_t>> segments = {};
 };
 
 template <typename Fields, topology::MaybeConst<State> Value>
@@ -216,7 +236,7 @@ void describe(Fields& fields, Value& state) {
   fields("groups", state.groups);
   fields("step", state.step);
   fields("epoch", state.epoch);
-  fields("segments", state.segments, SIZE_MAX, std::size_t{2});
+  fields("segments", state.segments, SIZE_MAX, std::size_t{3});
 }
 
 /// Checked before the fields, because a state of another version may have other fields.
@@ -240,7 +260,8 @@ State parse_state(std::string_view text) {
   }
   if (state.segments.empty()) refuse("no segments", "pairs of global batch and batches taken");
   for (const auto& segment : state.segments) {
-    if (segment.size() != 2) refuse("a bad segment", "global batch and batches taken");
+    if (segment.size() != 2 && (segment.size() != 3 || segment[2] != 1))
+      refuse("a bad segment", "global batch and batches taken");
   }
   return state;
 }
@@ -258,10 +279,12 @@ void require_same(const State& found, const State& here) {
   compare("shuffle", found.shuffle, here.shuffle);
   compare("hash of buckets and lengths", topology::printable(found.groups), here.groups);
   if (differences.empty()) return;
-  throw Error(ErrorCode::mismatch,
-              fmt::format("ShardedSampler: the state is of another sampler: {}; to resume from it, give the "
-                          "dataset and options that it was made with (only batch size and ranks may differ)",
-                          fmt::join(differences, "; ")));
+  throw Error(
+      ErrorCode::mismatch,
+      fmt::format(
+          "ShardedSampler: the state is of another sampler: {}; to resume from it, give the "
+          "dataset and options that it was made with (only batch size or length, and ranks, may differ)",
+          fmt::join(differences, "; ")));
 }
 
 }  // namespace
@@ -273,7 +296,10 @@ std::string ShardedSampler::state() const {
               .groups = hex(groups_hash_),
               .step = step_,
               .epoch = epoch_};
-  for (const Segment& each : segments_) state.segments.push_back({each.global_batch, each.taken});
+  for (const Segment& each : segments_) {
+    state.segments.push_back({each.size.most, each.taken});
+    if (each.size.is_length) state.segments.back().push_back(1);
+  }
   return topology::json_line(state);
 }
 
@@ -286,17 +312,19 @@ void ShardedSampler::restore(std::string_view text) {
   for (const auto& segment : state.segments) {
     const std::uint64_t global_batch = segment[0];
     const std::uint64_t taken = segment[1];
-    if (global_batch == 0 || global_batch > size_) {
+    const bool is_length = segment.size() == 3;
+    if (is_length && options_.lengths.empty()) refuse("batches by length", "samples that have lengths");
+    if (global_batch == 0 || (!is_length && global_batch > size_)) {
       refuse(fmt::format("a global batch of {}", global_batch), fmt::format("1 to {} samples", size_));
     }
     const bool is_last = segments.size() + 1 == state.segments.size();
     if (taken == 0 && !is_last) refuse("a segment of no batches", "one or more");
-    segments.push_back({global_batch, taken});
+    segments.push_back({{global_batch, is_length}, taken});
   }
   // Drops a last segment without batches, because a run that takes none does not affect the order.
   if (segments.back().taken == 0) segments.pop_back();
-  if (segments.empty() || segments.back().global_batch != global_batch_size_) {
-    segments.push_back({global_batch_size_, 0});
+  if (segments.empty() || segments.back().size != global_batch_) {
+    segments.push_back({global_batch_, 0});
   }
 
   segments.swap(segments_);

@@ -111,8 +111,17 @@ ShardedSamplerOptions bucketed(std::size_t size, std::size_t batch) {
   return options;
 }
 
+/// The same with batches by length.
+ShardedSamplerOptions by_length(std::size_t size, std::size_t length) {
+  ShardedSamplerOptions options = bucketed(size, 1);
+  options.batch_length = length;
+  return options;
+}
+
 // Some samples would be used never, or twice in an epoch.
 TEST(ShardedSampler, EveryEpochTakesEverySampleExactlyOnce) {
+  Job lengths(3, 1000, by_length(1000, 90));
+  EXPECT_EQ(sorted(lengths.epoch()), everything(1000));
   for (const int ranks : {1, 2, 3, 4, 16}) {
     for (const std::size_t size : {std::size_t{16}, std::size_t{17}, std::size_t{101}, std::size_t{1000}}) {
       for (const std::size_t batch : {std::size_t{1}, std::size_t{3}, std::size_t{8}}) {
@@ -148,6 +157,49 @@ TEST(ShardedSampler, GlobalBatchesDoNotDependOnTheNumberOfRanks) {
     const Samples expected = one.next();
     EXPECT_EQ(two.next(), expected) << "step " << i;
     EXPECT_EQ(four.next(), expected) << "step " << i;
+  }
+}
+
+// A batch of long sentences would need more memory than one of short ones, or its share of words would
+// depend on the number of ranks.
+TEST(ShardedSampler, BatchesByLengthHoldAsManySamplesAsFit) {
+  const std::size_t size = 997;
+  const ShardedSamplerOptions options = by_length(size, 120);
+  Job one(1, size, by_length(size, 240)), two(2, size, options);
+  ASSERT_EQ(one.steps(), two.steps());
+  std::set<std::size_t> sizes;
+  for (std::size_t i = 0; i < one.steps(); ++i) {
+    const Samples batch = one.next();
+    EXPECT_EQ(two.next(), batch) << "step " << i;
+    // The longest samples of the buckets have the lengths 3, 9, 19 and 29.
+    const std::uint32_t length = options.lengths[batch.front()];
+    const std::size_t most = 240 / (length < 4 ? 3 : length < 10 ? 9 : length < 20 ? 19 : 29);
+    EXPECT_LE(batch.size(), most);
+    if (batch.size() < most) sizes.insert(batch.size());
+  }
+  EXPECT_LE(sizes.size(), 4U) << "more than one batch of a bucket is not full";
+  Job tiny(1, size, by_length(size, 1));
+  EXPECT_EQ(tiny.steps(), size) << "a batch has at least one sample";
+}
+
+// A run that goes on with batches of another kind would repeat or skip samples.
+TEST(ShardedSampler, RestoreContinuesWithBatchesOfAnotherKind) {
+  const std::size_t size = 211;
+  for (const bool to_lengths : {true, false}) {
+    const ShardedSamplerOptions samples = bucketed(size, 5), lengths = by_length(size, 60);
+    Job before(2, size, to_lengths ? samples : lengths), after(3, size, to_lengths ? lengths : samples);
+    Samples taken;
+    for (int i = 0; i < 4; ++i) {
+      const Samples batch = before.next();
+      taken.insert(taken.end(), batch.begin(), batch.end());
+    }
+    after.restore(before.state());
+    while (after.epoch_number() == 0) {
+      const Samples batch = after.next();
+      if (after.epoch_number() == 0) taken.insert(taken.end(), batch.begin(), batch.end());
+    }
+    std::sort(taken.begin(), taken.end());
+    EXPECT_EQ(taken, everything(size));
   }
 }
 
@@ -305,9 +357,9 @@ TEST(ShardedSampler, WhatIsNoStateIsRefusedAndChangesNothing) {
     bad.push_back(with(fmt::format("\"{}\":", name), fmt::format("\"{}\":{{}},\"x\":", name)));
   }
   for (const char* segments :
-       {"[]", "[[]]", "[[10]]", "[[10,1,1]]", "[10,1]", "[[0,1]]", "[[61,0]]", "[[10,1.5]]", "[[10,-1]]",
-        "[[10,0],[4,1]]", "[[10,99]]", "[[10,18446744073709551615]]", "[[18446744073709551615,1]]",
-        "[[10,1],[4,99]]", "[[1,60]]", "[[\"a\",1]]"}) {
+       {"[]", "[[]]", "[[10]]", "[[10,1,2]]", "[[0,1,1]]", "[[10,1,1,1]]", "[10,1]", "[[0,1]]", "[[61,0]]",
+        "[[10,1.5]]", "[[10,-1]]", "[[10,0],[4,1]]", "[[10,99]]", "[[10,18446744073709551615]]",
+        "[[18446744073709551615,1]]", "[[10,1],[4,99]]", "[[1,60]]", "[[\"a\",1]]"}) {
     bad.push_back(with("[[10,1],[4,1]]", segments));
   }
   const Samples expected = other.next();
@@ -473,6 +525,7 @@ TEST(ShardedSampler, BadInputIsNamed) {
   EXPECT_NE(failure(2, 2, 5, {}).find("rank 2 of 2"), std::string::npos);
   EXPECT_NE(failure(-1, 2, 5, {}).find("rank -1"), std::string::npos);
   EXPECT_NE(failure(0, 0, 5, {}).find("0 ranks"), std::string::npos);
+  EXPECT_NE(failure(0, 1, 5, {.batch_length = 9}).find("length of 9 without lengths"), std::string::npos);
   const std::string buckets = failure(0, 1, 5, {.buckets = {1, 2}});
   EXPECT_NE(buckets.find("2 buckets for 5 samples"), std::string::npos) << buckets;
   const std::string lengths = failure(0, 1, 2, {.lengths = {1, 2, 3}});
