@@ -33,6 +33,20 @@ std::vector<std::uint32_t> Dataset::buckets(std::size_t num_buckets) const {
   return result;
 }
 
+std::vector<LengthGroup> Dataset::groups(std::size_t num_buckets, std::size_t most) const {
+  std::vector<LengthGroup> groups(num_buckets);
+  for (std::size_t i = 0; i < size(); ++i) {
+    if (std::max(source(i).size(), target(i).size()) > most) continue;
+    LengthGroup& group = groups[bucket_of(i, num_buckets)];
+    ++group.samples;
+    group.longest_source = std::max(group.longest_source, source(i).size());
+    group.longest_target = std::max(group.longest_target, target(i).size());
+    group.longest = std::max(group.longest, source(i).size() + target(i).size());
+  }
+  std::erase_if(groups, [](const LengthGroup& group) { return group.samples == 0; });
+  return groups;
+}
+
 std::vector<std::uint32_t> Dataset::lengths() const {
   std::vector<std::uint32_t> result(size());
   for (std::size_t i = 0; i < size(); ++i) {

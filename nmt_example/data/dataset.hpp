@@ -10,6 +10,13 @@
 
 namespace nmt {
 
+/// Samples of one bucket.
+struct LengthGroup {
+  std::size_t samples = 0;
+  std::size_t longest_source = 0, longest_target = 0;  ///< In tokens.
+  std::size_t longest = 0;                             ///< Of both sides together.
+};
+
 /// Sentence pairs as ids, without <s> and </s>. Sample i is the i-th pair that was not dropped.
 /// Memory: 4 bytes a token and 16 a pair.
 class Dataset {
@@ -39,6 +46,8 @@ class Dataset {
   [[nodiscard]] std::uint32_t bucket_of(std::size_t sample, std::size_t num_buckets) const;
   /// The bucket of every sample, for `ddl::ShardedSamplerOptions`.
   [[nodiscard]] std::vector<std::uint32_t> buckets(std::size_t num_buckets) const;
+  /// All buckets that have samples, counting those of which no side is longer than `most` tokens.
+  [[nodiscard]] std::vector<LengthGroup> groups(std::size_t num_buckets, std::size_t most) const;
   /// Source + target tokens of every sample, for `ddl::ShardedSamplerOptions`.
   [[nodiscard]] std::vector<std::uint32_t> lengths() const;
 

@@ -1,5 +1,7 @@
 #include "nmt_example/data/sentence_noise.hpp"
 
+#include <algorithm>
+
 namespace nmt {
 namespace {
 
@@ -36,7 +38,8 @@ void SentenceNoise::split(Side& side, std::size_t b, std::span<const std::int32_
                           SampleRandom random) {
   std::vector<std::int32_t>& sentence = side.sentences[b];
   if (side.sampler) side.sampler->split(ids, random, sentence);
-  if (!side.sampler || sentence.size() > longest) sentence.assign(ids.begin(), ids.end());
+  if (!side.sampler || sentence.size() > std::min(longest, most_pieces(ids.size())))
+    sentence.assign(ids.begin(), ids.end());
 }
 
 void SentenceNoise::split(const Dataset& dataset, std::span<const std::size_t> samples, std::uint64_t step) {

@@ -25,8 +25,12 @@ class SentenceNoise {
   /// Throws as `SubwordSampler`.
   SentenceNoise(const Vocabulary& source, const Vocabulary& target, const NoiseSettings& settings);
 
-  /// Draws the splits of a batch's sentences. One that would be longer than the data set's longest keeps its
-  /// split.
+  /// A sentence of so many pieces keeps its split if another one would have more than this.
+  [[nodiscard]] static constexpr std::size_t most_pieces(std::size_t pieces) noexcept {
+    return pieces + pieces / 2 + 1;
+  }
+  /// Draws the splits of a batch's sentences. One that would be longer than `most_pieces`, or the data set's
+  /// longest, keeps its split.
   void split(const Dataset& dataset, std::span<const std::size_t> samples, std::uint64_t step);
   /// Of the batch's b-th sample.
   [[nodiscard]] std::span<const std::int32_t> source(std::size_t b) const { return sides_[0].sentences[b]; }

@@ -160,6 +160,11 @@ std::vector<Flag> make_table() {
        "adam_beta2=0.98, adamw weight_decay=0.01, as published, unless flags or the preset say otherwise"},
       {"learning_rate", training, &O::learning_rate, "Learning rate after warm-up", at_least(0)},
       {"batch_size", training, &O::batch_size, "Sentences per rank and step", between(1, 1 << 20)},
+      {"batch_words", training, &O::batch_words,
+       "Words per rank and step, of both sides, instead of batch_size sentences: of a group of like length "
+       "(num_buckets), as many sentences as have together at most so many, if all were as long as the "
+       "longest of the group; 0: batch_size",
+       between(0, 1 << 28)},
       {"micro_batch_size", training, &O::micro_batch_size,
        "Sentences that a rank computes at a time, to save memory; their gradients are added up; 0: all",
        between(0, 1 << 20)},

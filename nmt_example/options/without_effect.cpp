@@ -52,6 +52,7 @@ const std::vector<Rule>& rules() {
       {{"warmup_scheme"},
        [](const Options& o) { return o.decay_scheme == DecayScheme::noam; },
        "noam has a warm-up of its own"},
+      {{"batch_size"}, [](const Options& o) { return o.batch_words > 0; }, "batch_words is given"},
       {{"phase1_max_len", "phase1_batch_size"},
        [](const Options& o) { return o.phase1_steps == 0; },
        "phase1_steps is 0"},

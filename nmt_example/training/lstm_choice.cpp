@@ -22,9 +22,14 @@ constexpr double rounding = 0.05;
 
 /// Sentences from all over the text.
 Batch batch_of(const Options& options, const Dataset& train) {
-  const int most = options.micro_batch_size > 0 ? std::min(options.micro_batch_size, options.batch_size)
-                                                : options.batch_size;
-  const std::size_t count = std::min(static_cast<std::size_t>(most), train.size());
+  const std::size_t mean_length = std::max<std::size_t>(train.tokens() / train.size(), 1);
+  const std::size_t sentences =
+      options.batch_words > 0
+          ? std::max<std::size_t>(static_cast<std::size_t>(options.batch_words) / mean_length, 1)
+          : static_cast<std::size_t>(options.batch_size);
+  const auto micro = static_cast<std::size_t>(options.micro_batch_size);
+  const std::size_t most = micro > 0 ? std::min(micro, sentences) : sentences;
+  const std::size_t count = std::min(most, train.size());
   std::vector<std::size_t> samples;
   for (std::size_t i = 0; i < count; ++i) samples.push_back(i * train.size() / count);
   Batch batch;

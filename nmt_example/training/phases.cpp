@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "nmt_example/data/sentence_noise.hpp"
 
 namespace nmt {
 namespace {
@@ -16,6 +18,11 @@ std::vector<std::uint32_t> only(const std::vector<std::size_t>& samples, std::ve
   std::vector<std::uint32_t> chosen;
   for (const std::size_t sample : samples) chosen.push_back(values[sample]);
   return chosen;
+}
+
+/// The sentences of a rank's batch in phase 1.
+int phase1_batch_size(const Options& options) {
+  return options.phase1_batch_size > 0 ? options.phase1_batch_size : options.batch_size;
 }
 
 /// Those of phase 1.
@@ -40,17 +47,21 @@ Phases::Phases(ddl::Context& context, const Options& options, const Dataset& dat
     context.on_all_ranks("choose the pairs of phase 1", [&] {
       samples = short_samples(options, dataset, static_cast<std::size_t>(context.size()));
     });
-    add(context, options, dataset, 0, std::move(samples), phase1_batch_size(options));
+    add(context, options, dataset, 0, std::move(samples), phase1_batch_size(options),
+        options.phase1_batch_size > 0 ? 0 : options.batch_words);
   }
-  add(context, options, dataset, static_cast<std::uint64_t>(options.phase1_steps), {}, options.batch_size);
+  add(context, options, dataset, static_cast<std::uint64_t>(options.phase1_steps), {}, options.batch_size,
+      options.batch_words);
 }
 
 void Phases::add(const ddl::Context& context, const Options& options, const Dataset& dataset,
-                 std::uint64_t first_step, std::vector<std::size_t> samples, int batch_size) {
+                 std::uint64_t first_step, std::vector<std::size_t> samples, int batch_size,
+                 int batch_words) {
   ddl::ShardedSampler sampler(
       context, samples.empty() ? dataset.size() : samples.size(),
       {.seed = options.random_seed,
        .batch_size = static_cast<std::size_t>(batch_size),
+       .batch_length = static_cast<std::size_t>(batch_words),
        .shuffle = true,
        .buckets = only(samples, dataset.buckets(static_cast<std::size_t>(options.num_buckets))),
        .lengths = only(samples, dataset.lengths())});
@@ -80,14 +91,37 @@ std::string Phases::description() const {
                      phases_[0].sampler.steps_per_epoch());
 }
 
-int phase1_batch_size(const Options& options) {
-  return options.phase1_batch_size > 0 ? options.phase1_batch_size : options.batch_size;
-}
-
-BatchLimits phase1_limits(const Options& options, const Dataset& dataset) {
-  const auto most = static_cast<std::size_t>(options.phase1_max_len);
-  return {phase1_batch_size(options), static_cast<std::int64_t>(std::min(most, dataset.longest_source())),
-          static_cast<std::int64_t>(std::min(most, dataset.longest_target())) + 1};
+std::vector<BatchLimits> batch_limits(const Options& options, const Dataset& dataset) {
+  const std::size_t longest_source = dataset.longest_source(), longest_target = dataset.longest_target();
+  std::vector<BatchLimits> limits;
+  const auto add = [&](std::size_t sentences, std::size_t source, std::size_t target) {
+    if (options.micro_batch_size > 0)
+      sentences = std::min(sentences, static_cast<std::size_t>(options.micro_batch_size));
+    limits.push_back({static_cast<std::int64_t>(sentences),
+                      static_cast<std::int64_t>(std::min(source, longest_source)),
+                      static_cast<std::int64_t>(std::min(target, longest_target)) + 1});
+  };
+  const auto with_noise = [&](std::size_t length) {
+    return options.subword_sampling > 0 ? SentenceNoise::most_pieces(length) : length;
+  };
+  /// Of the pairs of which no side is longer than `most`.
+  const auto add_phase = [&](std::size_t most, int batch_size, int batch_words) {
+    if (batch_words == 0)
+      return add(static_cast<std::size_t>(batch_size), with_noise(most), with_noise(most));
+    const auto words = static_cast<std::size_t>(batch_words);
+    for (const LengthGroup& group : dataset.groups(static_cast<std::size_t>(options.num_buckets), most)) {
+      // Rounded up, because a rank may have one sentence more than others.
+      add(std::min((words + group.longest - 1) / group.longest, group.samples),
+          with_noise(group.longest_source), with_noise(group.longest_target));
+    }
+  };
+  if (options.phase1_steps > 0) {
+    add_phase(static_cast<std::size_t>(options.phase1_max_len), phase1_batch_size(options),
+              options.phase1_batch_size > 0 ? 0 : options.batch_words);
+  }
+  add_phase(std::max(longest_source, longest_target), options.batch_size, options.batch_words);
+  std::ranges::stable_sort(limits, std::ranges::greater(), &BatchLimits::sentences);
+  return limits;
 }
 
 }  // namespace nmt

@@ -53,7 +53,7 @@ class Phases {
   };
 
   void add(const ddl::Context& context, const Options& options, const Dataset& dataset,
-           std::uint64_t first_step, std::vector<std::size_t> samples, int batch_size);
+           std::uint64_t first_step, std::vector<std::size_t> samples, int batch_size, int batch_words);
   [[nodiscard]] std::size_t index_of(std::uint64_t done) const noexcept {
     return phases_.size() > 1 && done >= phases_[1].first_step ? 1 : 0;
   }
@@ -62,10 +62,8 @@ class Phases {
   int longest_in_phase1_;
 };
 
-/// The sentences of a rank's batch in phase 1.
-int phase1_batch_size(const Options& options);
-
-/// The limits of phase 1's batches.
-BatchLimits phase1_limits(const Options& options, const Dataset& dataset);
+/// The largest batches that a rank computes at a time, of all phases and groups of like length: within one of
+/// these is each batch (or micro-batch). The one with the most sentences comes first.
+std::vector<BatchLimits> batch_limits(const Options& options, const Dataset& dataset);
 
 }  // namespace nmt

@@ -57,11 +57,6 @@ double resident_memory() {
 
 double megabytes(std::size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 
-BatchLimits batch_limits(const Options& options, const Dataset& train) {
-  return {options.batch_size, static_cast<std::int64_t>(train.longest_source()),
-          static_cast<std::int64_t>(train.longest_target()) + 1};
-}
-
 /// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
 std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend, const ModelShape& shape,
                                        const ModelTypes& types) {
@@ -110,7 +105,7 @@ class Trainer {
         memory_before_(resident_memory()),
         model_(
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
-            batch_limits(options, train_),
+            batch_limits(options, train_).front(),
             shared_gradients(context, backend,
                              model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
                              model_types(options, backend)),
@@ -123,7 +118,8 @@ class Trainer {
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
         checkpoint_(checkpoint),
         profile_(profile) {
-    if (options.phase1_steps > 0) model_.also_allow(phase1_limits(options, train_));
+    const std::vector<BatchLimits> limits = batch_limits(options, train_);
+    for (std::size_t i = 1; i < limits.size(); ++i) model_.also_allow(limits[i]);
   }
 
   void run(const SavedRun* saved) {
@@ -348,9 +344,11 @@ class Trainer {
         megabytes(parameters * ddl::size_of(model_.parameters().gradient_type())), megabytes(moments),
         megabytes(model_.workspace_bytes()));
     if (!how_lstm_.empty()) fmt::print(out_, "{}\n", how_lstm_);
-    fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {} sentences each\n",
-               train_.size(), train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
-               static_cast<std::int64_t>(options_.batch_size) * context_.size());
+    const std::int64_t ranks = context_.size();
+    fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {}\n", train_.size(),
+               train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
+               options_.batch_words > 0 ? fmt::format("at most {} words each", options_.batch_words * ranks)
+                                        : fmt::format("{} sentences each", options_.batch_size * ranks));
     out_ << step_.phases().description();
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();

@@ -72,9 +72,11 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
   if (options.sharded_update) {
     optimizer.take(gradients_.shards(), [this](const Tensor& sums) { gradients_.sum_over_ranks(sums); });
   }
-  const auto sentences = static_cast<std::size_t>(std::max(options.batch_size, options.phase1_batch_size));
-  batch_.reserve(sentences, dataset.longest_source(), dataset.longest_target());
-  share_.samples.reserve(sentences);
+  for (const BatchLimits& limits : batch_limits(options, dataset)) {
+    batch_.reserve(static_cast<std::size_t>(limits.sentences), static_cast<std::size_t>(limits.source_steps),
+                   static_cast<std::size_t>(limits.target_steps) - 1);
+    share_.samples.reserve(static_cast<std::size_t>(limits.sentences));
+  }
 }
 
 StepState TrainingStep::state() {

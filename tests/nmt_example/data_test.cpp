@@ -208,6 +208,25 @@ TEST_F(Datasets, BucketsFollowTheLongerSide) {
   EXPECT_THROW(data.buckets(0), ddl::Error);
 }
 
+// Batches by words would be cut for other lengths than the samples have.
+TEST_F(Datasets, GroupsHaveTheirLongestSides) {
+  write("v", "a\nb\n");
+  const auto words = nmt::Vocabulary::from_word_list(path("v"));
+  const auto data = nmt::encode({{"a", "a b a", "a a a a a a", "b"}, {"b b", "a", "a", "a b a b a b a"}},
+                                words, words, 10, 10);
+  const auto groups = data.groups(2, 10);  // each of 5 lengths
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].samples, 2U);
+  EXPECT_EQ(groups[0].longest_source, 3U);
+  EXPECT_EQ(groups[0].longest_target, 2U);
+  EXPECT_EQ(groups[0].longest, 4U);
+  EXPECT_EQ(groups[1].longest_source, 6U);
+  EXPECT_EQ(groups[1].longest_target, 7U);
+  EXPECT_EQ(groups[1].longest, 8U);
+  EXPECT_EQ(data.groups(2, 6)[1].samples, 1U);
+  EXPECT_EQ(data.groups(2, 2).size(), 1U) << "groups without samples";
+}
+
 TEST_F(Datasets, BatchesAreTimeMajorAndPaddedWithEos) {
   write("v", "a\nb\nc\n");
   const auto words = nmt::Vocabulary::from_word_list(path("v"));

@@ -244,6 +244,34 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   }
 }
 
+// Batches by words would be larger than was asked for, or than the memory that is planned for them; or depend
+// on the number of ranks.
+TEST_F(Training, BatchesByWordsHaveAtMostSoMany) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 30;
+  parsed.options.subword_sampling = 0.5;
+  parsed.options.phase1_steps = 8;
+  parsed.options.phase1_max_len = 24;
+  const auto log = [&](int ranks, int micro_batch) {
+    ParsedOptions now = parsed;
+    now.options.batch_words = 400 / ranks;
+    now.options.micro_batch_size = micro_batch;
+    return log_of(ranks, now, 16);
+  };
+  const auto one = log(1, 0);
+  ASSERT_EQ(one.size(), 30U);
+  expect_same_losses(log(2, 0), one);
+  expect_same_losses(log(1, 5), one);
+  parsed.options.subword_sampling = 0;
+  const auto plain = log(1, 0);
+  double words = 0;
+  for (const LoggedStep& step : plain) {
+    EXPECT_LE(step.words, 400 + 400 / 6);  // with </s>, for pairs of at least 6 words
+    words += step.words;
+  }
+  EXPECT_GT(words / 30, 200) << "batches are far from full";
+}
+
 // A sentence's noise would depend on the rank that reads it, or on when the run was resumed.
 TEST_F(Training, NoiseIsTheSameOnSeveralRanksAndAfterAResume) {
   ParsedOptions parsed = options();
