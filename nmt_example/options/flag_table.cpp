@@ -48,6 +48,11 @@ Flag rare(Flag flag) {
   return flag;
 }
 
+Flag with_units(LengthUnits units, Flag flag) {
+  flag.units = units;
+  return flag;
+}
+
 /// Never taken from a checkpoint.
 Flag this_run(Flag flag) {
   flag.this_run = true;
@@ -168,7 +173,10 @@ std::vector<Flag> make_table() {
       {"micro_batch_size", training, &O::micro_batch_size,
        "Sentences that a rank computes at a time, to save memory; their gradients are added up; 0: all",
        between(0, 1 << 20)},
-      {"num_train_steps", training, &O::num_train_steps, "Steps to train", at_least(0)},
+      with_units(LengthUnits::any, {"num_train_steps", training, &O::num_train_steps,
+                                    "Steps to train. Or a time, or target words: all that were trained on "
+                                    "before a resume count, too",
+                                    at_least(0)}),
       {"warmup_steps", training, &O::warmup_steps, "Steps over which the learning rate rises", at_least(0)},
       {"warmup_scheme", training, choice<&O::warmup_scheme>(),
        "t2t: exponentially from a hundredth; linear: in equal steps"},
@@ -228,10 +236,11 @@ std::vector<Flag> make_table() {
       {"max_train_seconds", training, &O::max_train_seconds,
        "End training after the step in which this many seconds pass; 0: no limit", at_least(0)},
       {"random_seed", training, &O::random_seed, "Seed of everything random"},
-      {"phase1_steps", training, &O::phase1_steps,
-       "Steps of a first phase, which trains on short pairs alone; all other flags are for the whole run. 0: "
-       "no such phase",
-       at_least(0)},
+      with_units(LengthUnits::steps,
+                 {"phase1_steps", training, &O::phase1_steps,
+                  "Steps of a first phase, which trains on short pairs alone; all other flags are for the "
+                  "whole run. 0: no such phase",
+                  at_least(0)}),
       {"phase1_max_len", training, &O::phase1_max_len,
        "Phase 1 takes the pairs of which no side has more tokens than this", between(0, 1 << 20)},
       {"phase1_batch_size", training, &O::phase1_batch_size,
@@ -398,11 +407,27 @@ bool parse_bool(const Flag& flag, std::string_view text) {
   wrong_type(flag, text, "true or false");
 }
 
-/// Whether the type is that of a list of numbers.
+Length parse_length(const Flag& flag, std::string_view text) {
+  const bool any = flag.units == LengthUnits::any;
+  const std::string expected =
+      fmt::format("a whole number of steps, as 500 or 10ku (updates){}{}",
+                  flag.units == LengthUnits::steps ? ""
+                  : any                            ? ", epochs, as 5e"
+                                                   : ", or epochs, as 5e",
+                  any ? ", a time, as 2h, 30m or 90s, or target words, as 50Mw" : "");
+  const std::optional<Length> length = Length::parse(text);
+  if (!length) wrong_type(flag, text, expected);
+  const bool fits = length->unit() == LengthUnit::steps || any ||
+                    (length->unit() == LengthUnit::epochs && flag.units == LengthUnits::steps_or_epochs);
+  if (!fits) wrong_type(flag, text, expected);
+  return *length;
+}
+
+/// Whether the type is that of a list of numbers or lengths.
 template <typename T>
 inline constexpr bool is_list = false;
 template <typename T>
-inline constexpr bool is_list<std::vector<T>> = std::is_arithmetic_v<T>;
+inline constexpr bool is_list<std::vector<T>> = std::is_arithmetic_v<T> || std::is_same_v<T, Length>;
 
 template <typename T>
 T parse_as(const Flag& flag, std::string_view text) {
@@ -410,6 +435,8 @@ T parse_as(const Flag& flag, std::string_view text) {
     return parse_bool(flag, text);
   } else if constexpr (std::is_same_v<T, std::string>) {
     return std::string(text);
+  } else if constexpr (std::is_same_v<T, Length>) {
+    return parse_length(flag, text);
   } else if constexpr (std::is_same_v<T, std::vector<const Metric*>>) {
     return metrics_of(text);
   } else if constexpr (is_list<T>) {
@@ -496,6 +523,12 @@ std::string value_text(const Flag& flag, const Options& options) {
           return std::string(member.get(options));
         } else if constexpr (std::is_same_v<decltype(member), std::vector<const Metric*> Options::*>) {
           return names_of(options.*member);
+        } else if constexpr (std::is_same_v<decltype(member), Length Options::*>) {
+          return (options.*member).text();
+        } else if constexpr (std::is_same_v<decltype(member), std::vector<Length> Options::*>) {
+          std::vector<std::string> texts;
+          for (const Length& length : options.*member) texts.push_back(length.text());
+          return fmt::format("{}", fmt::join(texts, ","));
         } else if constexpr (is_list<std::remove_cvref_t<decltype(options.*member)>>) {
           return fmt::format("{}", fmt::join(options.*member, ","));
         } else {

@@ -42,8 +42,11 @@ struct ChoiceMember {
 /// The member of `Options` that a flag sets; its type is the flag's.
 using FlagMember =
     std::variant<bool Options::*, int Options::*, std::int64_t Options::*, std::uint64_t Options::*,
-                 double Options::*, std::string Options::*, std::vector<std::int64_t> Options::*,
+                 double Options::*, Length Options::*, std::string Options::*, std::vector<Length> Options::*,
                  std::vector<double> Options::*, std::vector<const Metric*> Options::*, ChoiceMember>;
+
+/// The units that a length may have.
+enum class LengthUnits { steps, steps_or_epochs, any };
 
 /// Whether the member is a switch or a number.
 template <typename Member>
@@ -58,9 +61,10 @@ struct Flag {
   FlagGroup group;
   FlagMember member;
   std::string help;
-  Range range = {};       ///< For numbers.
+  Range range = {};       ///< For numbers and lengths.
   bool rare = false;      ///< Only in --help=all.
   bool this_run = false;  ///< Says where and how to run: never taken from a checkpoint.
+  LengthUnits units = LengthUnits::steps_or_epochs;  ///< For lengths.
 
   [[nodiscard]] bool is_switch() const { return std::holds_alternative<bool Options::*>(member); }
   /// The range or the choices in words; may be empty.

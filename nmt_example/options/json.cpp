@@ -39,6 +39,8 @@ bool has_type_of(const Flag& flag, const Json& value) {
         if constexpr (std::is_same_v<Member, bool Options::*>) return value.is_boolean();
         if constexpr (std::is_same_v<Member, double Options::*>) return value.is_number();
         if constexpr (is_plain<Member>) return value.is_number_integer();
+        if constexpr (std::is_same_v<Member, Length Options::*>)
+          return value.is_number_integer() || value.is_string();
         return value.is_string() || is_list_of_scalars(value);
       },
       flag.member);
@@ -90,8 +92,12 @@ std::string to_json(const Options& options) {
         [&](auto member) {
           if constexpr (is_plain<decltype(member)>) {
             value = options.*member;
-          } else {
-            value = value_text(flag, options);
+            return;
+          }
+          value = value_text(flag, options);
+          if constexpr (std::is_same_v<decltype(member), Length Options::*>) {
+            const Length& length = options.*member;
+            if (length.unit() == LengthUnit::steps) value = std::int64_t{length};
           }
         },
         flag.member);

@@ -7,6 +7,7 @@
 
 #include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/options/choices.hpp"
+#include "nmt_example/options/length.hpp"
 
 namespace nmt {
 
@@ -46,17 +47,17 @@ struct Options {
   bool nesterov = false;
   double weight_decay = 0;
   double larc_eta = 0;  ///< Of sgd and momentum as LARC; 0: not as LARC.
-  std::int64_t num_train_steps = 12000;
-  std::int64_t warmup_steps = 0;
+  Length num_train_steps = 12000;
+  Length warmup_steps = 0;
   WarmupScheme warmup_scheme = WarmupScheme::t2t;
   DecayScheme decay_scheme = DecayScheme::none;
-  std::int64_t start_decay_step = 0;           ///< exp, poly: the first step that decays.
-  std::int64_t decay_steps = 10000;            ///< exp: steps between decays.
-  double decay_factor = 1.0;                   ///< exp: what each decay multiplies by.
-  double decay_power = 1.0;                    ///< poly
-  double end_learning_rate = 0;                ///< poly, cosine
-  std::vector<std::int64_t> decay_boundaries;  ///< piecewise: the first steps of the next rates.
-  std::vector<double> decay_rates;             ///< piecewise: those, as multiples of learning_rate.
+  Length start_decay_step = 0;           ///< exp, poly: the first step that decays.
+  Length decay_steps = 10000;            ///< exp: steps between decays.
+  double decay_factor = 1.0;             ///< exp: what each decay multiplies by.
+  double decay_power = 1.0;              ///< poly
+  double end_learning_rate = 0;          ///< poly, cosine
+  std::vector<Length> decay_boundaries;  ///< piecewise: the first steps of the next rates.
+  std::vector<double> decay_rates;       ///< piecewise: those, as multiples of learning_rate.
   double max_gradient_norm = 5.0;
   OnDivergence on_divergence = OnDivergence::stop;  ///< rollback: to the newest good checkpoint
   double label_smoothing = 0.0;
@@ -93,18 +94,18 @@ struct Options {
   std::string embed_prefix;  ///< Given vectors of words, PREFIX.src and PREFIX.tgt; empty: none.
   int src_embed_size = 0;    ///< Of an embedded source word; 0: num_units, or that of embed_prefix.
   int tgt_embed_size = 0;
-  bool share_vocab = false;       ///< One vocabulary and one embedding table for both languages.
-  std::int64_t phase1_steps = 0;  ///< Steps of a first phase with short pairs alone; 0: none.
-  int phase1_max_len = 0;         ///< The longest side of such a pair.
-  int phase1_batch_size = 0;      ///< Sentences per rank in it; 0: batch_size.
+  bool share_vocab = false;   ///< One vocabulary and one embedding table for both languages.
+  Length phase1_steps = 0;    ///< Steps of a first phase with short pairs alone; 0: none.
+  int phase1_max_len = 0;     ///< The longest side of such a pair.
+  int phase1_batch_size = 0;  ///< Sentences per rank in it; 0: batch_size.
   int src_max_len = 50;
   int tgt_max_len = 50;
   int num_buckets = 5;
   // Running.
   std::string out_dir;
-  std::int64_t steps_per_stats = 100;
-  std::int64_t steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
-  std::int64_t steps_per_external_eval = 0;  ///< Dev metrics; 0: 5 x steps_per_eval.
+  Length steps_per_stats = 100;
+  Length steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
+  Length steps_per_external_eval = 0;  ///< Dev metrics; 0: 5 x steps_per_eval.
   std::vector<const Metric*> metrics = metrics_of("bleu");
   int num_keep_ckpts = 5;
   bool avg_ckpts = false;              ///< The mean of the kept checkpoints is scored and saved, too.
@@ -127,7 +128,7 @@ struct Options {
   bool sparse_embeddings = true;           ///< Sends only rows of looked-up words, where that is less.
   ddl::DataType gradient_wire = ddl::DataType::f32;  ///< Between hosts.
   bool sharded_update = false;                       ///< Each rank updates its part of the parameters.
-  std::int64_t drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
+  Length drift_check_steps = 1000;  ///< Steps between comparisons of the ranks' parameters; 0: never.
   double max_train_seconds = 0;  ///< 0: no limit; else training ends after the step in which the time is up.
   // Inference.
   bool infer = false;

@@ -323,10 +323,14 @@ std::vector<std::size_t> inference_indices(const std::string& list, std::size_t 
 
 std::string help_text(bool all) {
   std::ostringstream text;
-  text << "Usage: mpirun -np RANKS ddl_nmt [--flag=value | --flag value | --switch] ...\n"
-          "Trains an LSTM translator on all ranks together, or translates with one (--infer).\n"
-          "Flags have the names and meanings of tensorflow/nmt.\n"
-       << documented_flags(all) << "\nPresets:\n";
+  text
+      << "Usage: mpirun -np RANKS ddl_nmt [--flag=value | --flag value | --switch] ...\n"
+         "Trains an LSTM translator on all ranks together, or translates with one (--infer).\n"
+         "Flags have the names and meanings of tensorflow/nmt. What counts steps also takes updates, which "
+         "are "
+         "steps\n(500u, 10ku, 1Mu), and epochs (5e, 0.5e); the end of training (num_train_steps) also a time "
+         "(2h, 30m, 90s)\nor words of the target text, with the sentences' ends (500kw, 50Mw).\n"
+      << documented_flags(all) << "\nPresets:\n";
   for (const Preset& preset : presets()) text << fmt::format("  {:<15} {}\n", preset.name, preset.help);
   if (!all) {
     text << "\n--help=all lists the flags that are rarely needed, too.\n";

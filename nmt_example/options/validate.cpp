@@ -22,6 +22,10 @@ void check_range(const Flag& flag, const Options& options) {
           const auto value = options.*member;
           require(flag.is_switch() || flag.range.contains(static_cast<double>(value)),
                   fmt::format("--{}={}: must be {}", flag.name, value, flag.allowed()));
+        } else if constexpr (std::is_same_v<decltype(member), Length Options::*>) {
+          const Length& value = options.*member;
+          require(flag.range.contains(value.amount()),
+                  fmt::format("--{}={}: must be {}", flag.name, value.text(), flag.allowed()));
         }
       },
       flag.member);
@@ -117,7 +121,7 @@ void check_optimizer(const Options& options) {
 void check_decay(const Options& options) {
   require(options.decay_scheme != DecayScheme::exp || options.decay_factor != 1,
           "--decay_scheme=exp: needs --decay_factor=F other than 1, for instance 0.5");
-  require(options.decay_scheme != DecayScheme::noam || options.warmup_steps > 0,
+  require(options.decay_scheme != DecayScheme::noam || options.warmup_steps.amount() > 0,
           "--decay_scheme=noam: needs --warmup_steps=N above 0, for instance 4000");
   const bool ends = options.decay_scheme == DecayScheme::cosine || options.decay_scheme == DecayScheme::poly;
   require(!ends || options.end_learning_rate <= options.learning_rate,
@@ -130,9 +134,13 @@ void check_decay(const Options& options) {
       fmt::format("--decay_scheme=piecewise: needs --decay_boundaries and --decay_rates with one rate for "
                   "each boundary; found {} and {}",
                   boundaries.size(), options.decay_rates.size()));
-  require(boundaries.front() > 0 &&
-              std::ranges::adjacent_find(boundaries, std::ranges::greater_equal()) == boundaries.end(),
-          fmt::format("--decay_boundaries={}: must be above 0 and ascending", fmt::join(boundaries, ",")));
+  if (std::ranges::all_of(boundaries, &Length::is_known)) {
+    const auto not_ascending = [](std::int64_t a, std::int64_t b) { return a >= b; };
+    require(
+        boundaries.front() > 0 && std::ranges::adjacent_find(boundaries, not_ascending) == boundaries.end(),
+        fmt::format("--decay_boundaries={}: must be above 0 and ascending",
+                    value_text(*find_flag("decay_boundaries"), options)));
+  }
   require(std::ranges::min(options.decay_rates) >= 0,
           fmt::format("--decay_rates={}: must be at least 0", fmt::join(options.decay_rates, ",")));
 }
@@ -140,16 +148,29 @@ void check_decay(const Options& options) {
 void check_phases(const Options& options) {
   require(options.phase1_steps == 0 || options.phase1_max_len > 0,
           fmt::format("--phase1_steps={}: needs --phase1_max_len=N above 0, the longest side of its pairs",
-                      options.phase1_steps));
+                      options.phase1_steps.text()));
 }
 
 void check_schedule(const Options& options) {
+  const Length& end = options.num_train_steps;
+  const bool ends_at_a_step = end.unit() == LengthUnit::steps || end.unit() == LengthUnit::epochs;
+  const bool needs_end =
+      options.decay_scheme == DecayScheme::cosine || options.decay_scheme == DecayScheme::poly ||
+      options.decay_scheme == DecayScheme::luong5 || options.decay_scheme == DecayScheme::luong10 ||
+      options.decay_scheme == DecayScheme::luong234;
+  require(
+      ends_at_a_step || !needs_end,
+      fmt::format("--num_train_steps={} and --decay_scheme={}: this decay depends on the number of steps; "
+                  "give steps or epochs (--max_train_seconds may end them earlier), or another decay",
+                  end.text(), name_of(options.decay_scheme)));
+  // Checked again when epochs are known.
+  if (!end.is_known() || !options.warmup_steps.is_known()) return;
   // `single_worker_schedule` checks this case, because that needs the number of ranks.
   if (options.lr_schedule_unit == ddl::ScheduleUnit::samples) return;
   const bool ends = options.decay_scheme == DecayScheme::cosine || options.decay_scheme == DecayScheme::poly;
-  require(!ends || options.num_train_steps == 0 || options.warmup_steps < options.num_train_steps,
+  require(!ends || end == 0 || options.warmup_steps < end,
           fmt::format("--warmup_steps={}: must be below --num_train_steps={} with --decay_scheme={}",
-                      options.warmup_steps, options.num_train_steps, name_of(options.decay_scheme)));
+                      options.warmup_steps.text(), end.text(), name_of(options.decay_scheme)));
 }
 
 void check_vocabulary(const Options& options) {

@@ -72,7 +72,7 @@ const std::vector<Rule>& rules() {
       {{"init_weight"},
        [](const Options& o) { return o.init_op != InitOp::uniform; },
        "init_op is not uniform"},
-      {{"warmup_scheme"}, [](const Options& o) { return o.warmup_steps == 0; }, "warmup_steps is 0"},
+      {{"warmup_scheme"}, [](const Options& o) { return o.warmup_steps.amount() == 0; }, "warmup_steps is 0"},
       {{"num_layers"},
        [](const Options& o) { return o.num_encoder_layers > 0 && o.num_decoder_layers > 0; },
        "num_encoder_layers and num_decoder_layers are given"},

@@ -48,7 +48,8 @@ double inverse_root(std::int64_t step, std::int64_t warmup) {
 
 double piecewise(const Options& options, std::int64_t step) {
   const auto& boundaries = options.decay_boundaries;
-  const auto passed = std::ranges::upper_bound(boundaries, step) - boundaries.begin();
+  const auto passed =
+      std::ranges::upper_bound(boundaries, step, {}, [](std::int64_t b) { return b; }) - boundaries.begin();
   return passed == 0 ? 1.0 : options.decay_rates[static_cast<std::size_t>(passed - 1)];
 }
 
@@ -103,8 +104,8 @@ Options single_worker_schedule(Options options, int ranks) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      fmt::format("--warmup_steps={}: must be below {} with --decay_scheme={} and "
                                  "--lr_schedule_unit=samples: --num_train_steps={} times {} rank{}",
-                                 options.warmup_steps, options.num_train_steps, name_of(options.decay_scheme),
-                                 steps, ranks, ranks == 1 ? "" : "s"));
+                                 options.warmup_steps.text(), options.num_train_steps.text(),
+                                 name_of(options.decay_scheme), steps, ranks, ranks == 1 ? "" : "s"));
   }
   return options;
 }

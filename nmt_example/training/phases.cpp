@@ -38,6 +38,19 @@ std::vector<std::size_t> short_samples(const Options& options, const Dataset& da
   return samples;
 }
 
+/// Over some samples of the dataset, or all if there are none.
+ddl::ShardedSampler sampler_of(const ddl::Context& context, const Options& options, const Dataset& dataset,
+                               const std::vector<std::size_t>& samples, int batch_size, int batch_words) {
+  return {context,
+          samples.empty() ? dataset.size() : samples.size(),
+          {.seed = options.random_seed,
+           .batch_size = static_cast<std::size_t>(batch_size),
+           .batch_length = static_cast<std::size_t>(batch_words),
+           .shuffle = true,
+           .buckets = only(samples, dataset.buckets(static_cast<std::size_t>(options.num_buckets))),
+           .lengths = only(samples, dataset.lengths())}};
+}
+
 }  // namespace
 
 Phases::Phases(ddl::Context& context, const Options& options, const Dataset& dataset)
@@ -50,21 +63,14 @@ Phases::Phases(ddl::Context& context, const Options& options, const Dataset& dat
     add(context, options, dataset, 0, std::move(samples), phase1_batch_size(options),
         options.phase1_batch_size > 0 ? 0 : options.batch_words);
   }
-  add(context, options, dataset, static_cast<std::uint64_t>(options.phase1_steps), {}, options.batch_size,
-      options.batch_words);
+  add(context, options, dataset, static_cast<std::uint64_t>(std::int64_t{options.phase1_steps}), {},
+      options.batch_size, options.batch_words);
 }
 
 void Phases::add(const ddl::Context& context, const Options& options, const Dataset& dataset,
                  std::uint64_t first_step, std::vector<std::size_t> samples, int batch_size,
                  int batch_words) {
-  ddl::ShardedSampler sampler(
-      context, samples.empty() ? dataset.size() : samples.size(),
-      {.seed = options.random_seed,
-       .batch_size = static_cast<std::size_t>(batch_size),
-       .batch_length = static_cast<std::size_t>(batch_words),
-       .shuffle = true,
-       .buckets = only(samples, dataset.buckets(static_cast<std::size_t>(options.num_buckets))),
-       .lengths = only(samples, dataset.lengths())});
+  ddl::ShardedSampler sampler = sampler_of(context, options, dataset, samples, batch_size, batch_words);
   std::string fresh = sampler.state();
   phases_.push_back({first_step, std::move(samples), std::move(sampler), std::move(fresh)});
 }
@@ -89,6 +95,10 @@ std::string Phases::description() const {
   return fmt::format("phase 1: {} steps with the {} pairs of at most {} tokens a side, {} steps an epoch\n",
                      phases_[1].first_step, phases_[0].samples.size(), longest_in_phase1_,
                      phases_[0].sampler.steps_per_epoch());
+}
+
+std::uint64_t steps_per_epoch(const ddl::Context& context, const Options& options, const Dataset& dataset) {
+  return sampler_of(context, options, dataset, {}, options.batch_size, options.batch_words).steps_per_epoch();
 }
 
 std::vector<BatchLimits> batch_limits(const Options& options, const Dataset& dataset) {

@@ -62,6 +62,9 @@ class Phases {
   int longest_in_phase1_;
 };
 
+/// The steps of an epoch over all pairs. Errors as `ddl::ShardedSampler`.
+std::uint64_t steps_per_epoch(const ddl::Context& context, const Options& options, const Dataset& dataset);
+
 /// The largest batches that a rank computes at a time, of all phases and groups of like length: within one of
 /// these is each batch (or micro-batch). The one with the most sentences comes first.
 std::vector<BatchLimits> batch_limits(const Options& options, const Dataset& dataset);

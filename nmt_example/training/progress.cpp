@@ -44,6 +44,11 @@ std::string json_number(double value, int digits = 9) {
 
 double perplexity(double loss_sum, double target_tokens) { return std::exp(loss_sum / target_tokens); }
 
+/// What `Progress::left` counts down from.
+double of_end(const Length& end) {
+  return end.unit() == LengthUnit::epochs ? static_cast<double>(std::int64_t{end}) : end.amount();
+}
+
 constexpr double seconds_between_bars = 0.1;
 
 }  // namespace
@@ -96,7 +101,7 @@ void Progress::step(const StepReport& report) {
     window->target_tokens += report.target_tokens;
     window->words += report.words;
   }
-  const bool last = report.step == settings_.end_step;
+  const bool last = settings_.end.unit() != LengthUnit::seconds && left(report.step) <= 0;
   const bool line = last || report.step % settings_.steps_per_stats == 0;
   if (line) print_line(report);
   seconds_since_bar_ += report.seconds;
@@ -119,7 +124,6 @@ void Progress::note(std::string_view line) {
 
 void Progress::print_line(const StepReport& last) {
   const Window& w = since_line_;
-  const double left = static_cast<double>(settings_.end_step - last.step);
   std::string text =
       fmt::format("  step {}{} lr {:g} step-time {:.2f}s wps {:.2f}K ppl {:.2f} gN {:.2f}", last.step,
                   last.phase > 0 ? fmt::format(" phase {}", last.phase) : "", last.learning_rate,
@@ -128,23 +132,45 @@ void Progress::print_line(const StepReport& last) {
   for (const auto& [metric, value] : scores_) {
     text += fmt::format("{} {} {:.2f}", metric == scores_.front().first ? "" : ",", metric, value);
   }
-  text += fmt::format(", eta {}", duration_text(left * w.seconds / static_cast<double>(w.steps)));
+  text += fmt::format(", eta {}", duration_text(seconds_left(last.step, w)));
   note(text);
   since_line_ = {};
 }
 
 void Progress::draw_bar(const StepReport& last) {
   constexpr int width = 40;
-  const double share =
-      settings_.end_step > 0 ? static_cast<double>(last.step) / static_cast<double>(settings_.end_step) : 1.0;
+  const Length& end = settings_.end;
+  const double share = end.amount() > 0 ? 1 - left(last.step) / of_end(end) : 1.0;
   const int filled = std::clamp(static_cast<int>(share * width), 0, width);
-  const double left = static_cast<double>(settings_.end_step - last.step) * since_start_.seconds /
-                      static_cast<double>(since_start_.steps);
-  out_ << fmt::format("\r\x1b[K  [{:=<{}}{:{}}] {:3.0f}% step {}/{}, eta {}", "", filled, "", width - filled,
-                      share * 100, last.step, settings_.end_step, duration_text(left))
+  const bool in_steps = end.unit() == LengthUnit::steps || end.unit() == LengthUnit::epochs;
+  out_ << fmt::format("\r\x1b[K  [{:=<{}}{:{}}] {:3.0f}% step {}{}, eta {}", "", filled, "", width - filled,
+                      share * 100, last.step, in_steps ? fmt::format("/{}", std::int64_t{end}) : "",
+                      duration_text(seconds_left(last.step, since_start_)))
        << std::flush;
   bar_drawn_ = true;
   seconds_since_bar_ = 0;
+}
+
+double Progress::left(std::int64_t step) const {
+  switch (settings_.end.unit()) {
+    case LengthUnit::seconds:
+      return settings_.end.amount() - settings_.start_seconds - since_start_.seconds;
+    case LengthUnit::words:
+      return settings_.end.amount() - settings_.start_words - since_start_.target_tokens;
+    default:
+      return static_cast<double>(settings_.end - step);
+  }
+}
+
+double Progress::seconds_left(std::int64_t step, const Window& window) const {
+  switch (settings_.end.unit()) {
+    case LengthUnit::seconds:
+      return std::max(0.0, left(step));
+    case LengthUnit::words:
+      return left(step) * window.seconds / window.target_tokens;
+    default:
+      return left(step) * window.seconds / static_cast<double>(window.steps);
+  }
 }
 
 void Progress::erase_bar() {

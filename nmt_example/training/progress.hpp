@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "nmt_example/options/length.hpp"
+
 namespace nmt {
 
 /// The results of one step, summed over all ranks.
@@ -26,7 +28,9 @@ struct StepReport {
 
 struct ProgressSettings {
   std::int64_t start_step = 0;  ///< Steps done before this run: 0, or the checkpoint's.
-  std::int64_t end_step = 0;    ///< Steps done when training ends; for the time left.
+  double start_words = 0;       ///< Target words before this run.
+  double start_seconds = 0;     ///< Time before this run.
+  Length end = 0;               ///< Of the whole training; for the time left.
   std::int64_t steps_per_stats = 100;
   std::string log_jsonl = {};  ///< Empty: no log.
 };
@@ -82,6 +86,10 @@ class Progress {
     double target_tokens = 0;
     double words = 0;
   };
+  /// Until the end, in its unit; steps for epochs.
+  [[nodiscard]] double left(std::int64_t step) const;
+  /// Until the end, at the window's speed.
+  [[nodiscard]] double seconds_left(std::int64_t step, const Window& window) const;
 
   ProgressSettings settings_;
   std::ostream& out_;

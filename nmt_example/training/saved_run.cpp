@@ -104,6 +104,9 @@ std::string RunState::to_json() const {
     json["best"][name] = {{"score", score.score}, {"step", score.step}};
   }
   if (!rnn.empty()) json["rnn"] = rnn;
+  json["target_words"] = target_words;
+  json["seconds"] = seconds;
+  json["epochs"] = {{"step", epochs.step}, {"done", epochs.done}, {"steps_each", epochs.steps_each}};
   json["rollbacks"] = rollbacks;
   json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
@@ -120,6 +123,12 @@ RunState RunState::from_json(const std::string& text) {
     state.options_json = json.at("options").dump();
     state.rnn = json.value("rnn", "");
     state.rollbacks = json.value("rollbacks", 0);
+    state.target_words = json.value("target_words", 0.0);
+    state.seconds = json.value("seconds", 0.0);
+    if (json.contains("epochs")) {
+      const auto& epochs = json.at("epochs");
+      state.epochs = {epochs.at("step"), epochs.at("done"), epochs.at("steps_each")};
+    }
     if (json.contains("best")) {
       for (const auto& [name, best] : json.at("best").items()) {
         state.best[name] = {best.at("score"), best.at("step")};

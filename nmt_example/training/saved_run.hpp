@@ -10,6 +10,7 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 #include "nmt_example/training/corpus.hpp"
+#include "nmt_example/training/epochs.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/moving_average.hpp"
 #include "nmt_example/training/optimizer.hpp"
@@ -30,9 +31,12 @@ struct RunState {
   /// Scores of the dev set, by the directory under --out_dir that keeps the model: best_METRIC, and
   /// avg_best_METRIC for averaged models.
   std::map<std::string, BestScore> best = {};
-  std::string loss_scale;  ///< As `LossScale::state`; empty: none.
-  std::string rnn = {};    ///< What --rnn=auto chose; empty: nothing.
-  int rollbacks = 0;       ///< How often training diverged; each halves the learning rate.
+  std::string loss_scale;   ///< As `LossScale::state`; empty: none.
+  std::string rnn = {};     ///< What --rnn=auto chose; empty: nothing.
+  double target_words = 0;  ///< Trained on so far, with the sentences' ends.
+  double seconds = 0;       ///< Spent so far, in all runs together.
+  Epochs epochs = {};
+  int rollbacks = 0;  ///< How often training diverged; each halves the learning rate.
   std::string options_json;
 
   [[nodiscard]] std::string to_json() const;

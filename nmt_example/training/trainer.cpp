@@ -11,6 +11,7 @@
 #include <fstream>
 #include <initializer_list>
 #include <iostream>
+#include <limits>
 #include <utility>
 
 #include "ddl/broadcast_parameters.hpp"
@@ -19,8 +20,10 @@
 #include "ddl/sharded_sampler.hpp"
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/backend/profile.hpp"
+#include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/divergence.hpp"
+#include "nmt_example/training/epochs.hpp"
 #include "nmt_example/training/evaluation.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 #include "nmt_example/training/lstm_choice.hpp"
@@ -87,20 +90,32 @@ T* pointer_to(std::optional<T>& value) {
   return value ? &*value : nullptr;
 }
 
+/// No step of all ranks together has more target words than this.
+double most_words(const Options& options, const Dataset& train, int ranks) {
+  Options whole_batches = options;
+  whole_batches.micro_batch_size = 0;
+  std::int64_t most = 1;
+  for (const BatchLimits& limits : batch_limits(whole_batches, train))
+    most = std::max(most, limits.sentences * limits.target_steps);
+  return static_cast<double>(most) * ranks;
+}
+
 /// One training run; see `train`.
 class Trainer {
  public:
   Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
           VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, GivenEmbeddings given,
-          ddl::Checkpoint* checkpoint, Profile* profile)
+          const Epochs& epochs, ddl::Checkpoint* checkpoint, Profile* profile)
       : context_(context),
         options_(options),
         out_(out),
         texts_(std::move(texts)),
         vocabularies_(std::move(vocabularies)),
         train_(std::move(train)),
+        most_words_(most_words(options, train_, context.size())),
         dev_(std::move(dev)),
         given_(std::move(given)),
+        epochs_(epochs),
         backend_(backend),
         memory_before_(resident_memory()),
         model_(
@@ -127,22 +142,24 @@ class Trainer {
     context_.root_only("describe the run", [&] { print_header(); });
     std::optional<Progress> progress;
     open_progress(progress);
-    const Clock::time_point begin = Clock::now();
     const auto every = [&](std::int64_t steps) {
       return static_cast<std::int64_t>(state_.step) % steps == 0;
     };
-    const std::int64_t eval_steps =
-        options_.steps_per_eval > 0 ? options_.steps_per_eval : 10 * options_.steps_per_stats;
-    const std::int64_t score_steps =
-        options_.steps_per_external_eval > 0 ? options_.steps_per_external_eval : 5 * eval_steps;
+    const auto given_or = [](std::int64_t given, std::int64_t otherwise) {
+      return given > 0 ? given : otherwise;
+    };
+    const std::int64_t eval_steps = given_or(options_.steps_per_eval, 10 * options_.steps_per_stats);
+    const std::int64_t score_steps = given_or(options_.steps_per_external_eval, 5 * eval_steps);
+    seconds_before_ = state_.seconds;
+    begin_ = Clock::now();
+    const double time_limit = seconds_left();
     bool saved_now = saved != nullptr;
-    bool out_of_time = false;
+    bool out_of_time = time_limit <= 0;
     bool is_first = true;
     auto request = ddl::CheckpointRequest::none;
-    while (static_cast<std::int64_t>(state_.step) < options_.num_train_steps && !out_of_time &&
-           request != ddl::CheckpointRequest::save_and_end) {
-      const bool time_is_up =
-          options_.max_train_seconds > 0 && seconds_since(begin) >= options_.max_train_seconds;
+    while (!is_complete() && !out_of_time && request != ddl::CheckpointRequest::save_and_end) {
+      // Rank 0's clock, which is the one that is saved.
+      const bool time_is_up = context_.is_root() && seconds_since(begin_) >= time_limit;
       if (profile_ != nullptr) profile_->begin_step();
       for (std::int64_t left = steps_to_event({eval_steps, score_steps}); left > 0 && step_.room() > 0;
            --left)
@@ -161,6 +178,7 @@ class Trainer {
           if (progress) progress->note(result.left_out);
           continue;
         }
+        state_.target_words += result.report.target_tokens;
         if (profile_ != nullptr) profile_->end_step(result.report.seconds);
         // A full disk must end every rank, not only the one that writes the log.
         if (progress || !options_.log_jsonl.empty()) write_progress(progress, result.report);
@@ -172,8 +190,7 @@ class Trainer {
       if (checkpoint_ != nullptr) request = checkpoint_->acknowledge(results.back().votes);
       // The sender of SIGTERM does not wait long.
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
-      const bool last =
-          !in_haste && (out_of_time || static_cast<std::int64_t>(state_.step) == options_.num_train_steps);
+      const bool last = !in_haste && (out_of_time || is_complete());
       const bool evaluates = !in_haste && every(eval_steps);
       const bool scores = translates() && dev_ && !in_haste && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
@@ -182,7 +199,7 @@ class Trainer {
       saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
       if (saved_now) save(progress);
     }
-    const double seconds = seconds_since(begin);
+    const double seconds = seconds_since(begin_);
     if (progress)
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
     if (profile_ != nullptr) {
@@ -200,10 +217,33 @@ class Trainer {
   }
 
  private:
+  /// Whether training is as long as --num_train_steps says; a time is compared elsewhere.
+  [[nodiscard]] bool is_complete() const {
+    const Length& end = options_.num_train_steps;
+    return end.unit() == LengthUnit::words ? state_.target_words >= end.amount()
+                                           : static_cast<std::int64_t>(state_.step) >= end;
+  }
+
+  /// Until this run has to end.
+  [[nodiscard]] double seconds_left() const {
+    const Length& end = options_.num_train_steps;
+    double left = std::numeric_limits<double>::infinity();
+    if (options_.max_train_seconds > 0) left = options_.max_train_seconds;
+    if (end.unit() == LengthUnit::seconds) left = std::min(left, end.amount() - state_.seconds);
+    return left;
+  }
+
+  /// A number of steps that certainly does not go past the end of training.
+  [[nodiscard]] std::int64_t steps_to_end() const {
+    const Length& end = options_.num_train_steps;
+    if (end.unit() != LengthUnit::words) return end - static_cast<std::int64_t>(state_.step);
+    return static_cast<std::int64_t>((end.amount() - state_.target_words) / most_words_) + 1;
+  }
+
   /// How many steps there are until something else than a step is due, if it is due every so many steps.
   [[nodiscard]] std::int64_t steps_to_event(std::initializer_list<std::int64_t> periods) const {
     const auto done = static_cast<std::int64_t>(state_.step);
-    std::int64_t steps = options_.num_train_steps - done;
+    std::int64_t steps = steps_to_end();
     const auto until = [&](std::int64_t period) { steps = std::min(steps, period - done % period); };
     for (const std::int64_t period : periods) until(period);
     until(options_.steps_per_stats);
@@ -229,6 +269,7 @@ class Trainer {
     }
     step_.scale_learning_rate(rate_after(state_.rollbacks));
     state_.options_json = to_json(options_);
+    state_.epochs = epochs_;
     if (options_.rnn == LstmMethod::automatic) {
       const LstmChoice choice = choose_lstm(context_, options_, backend_, model_, train_, state_.rnn);
       if (!choice.reason.empty()) state_.rnn = name_of(choice.method);
@@ -259,8 +300,12 @@ class Trainer {
 
   void open_progress(std::optional<Progress>& progress) {
     context_.root_only("open the step log", [&] {
-      progress.emplace(ProgressSettings{static_cast<std::int64_t>(state_.step), options_.num_train_steps,
-                                        options_.steps_per_stats, options_.log_jsonl},
+      progress.emplace(ProgressSettings{.start_step = static_cast<std::int64_t>(state_.step),
+                                        .start_words = state_.target_words,
+                                        .start_seconds = state_.seconds,
+                                        .end = options_.num_train_steps,
+                                        .steps_per_stats = options_.steps_per_stats,
+                                        .log_jsonl = options_.log_jsonl},
                        out_, &out_ == &std::cout && standard_output_is_terminal());
     });
   }
@@ -275,6 +320,7 @@ class Trainer {
     next.best = state_.best;
     next.rnn = state_.rnn;
     next.options_json = state_.options_json;
+    next.epochs = state_.epochs;
     restore(saved);
     state_ = std::move(next);
     step_.scale_learning_rate(rate_after(state_.rollbacks));
@@ -350,6 +396,12 @@ class Trainer {
                options_.batch_words > 0 ? fmt::format("at most {} words each", options_.batch_words * ranks)
                                         : fmt::format("{} sentences each", options_.batch_size * ranks));
     out_ << step_.phases().description();
+    for (const Flag& flag : all_flags()) {
+      const auto* member = std::get_if<Length Options::*>(&flag.member);
+      if (member == nullptr || (options_.**member).unit() != LengthUnit::epochs) continue;
+      fmt::print(out_, "--{}={}: {} steps\n", flag.name, (options_.**member).text(),
+                 std::int64_t{options_.**member});
+    }
     if (state_.step > 0) fmt::print(out_, "going on from step {}\n", state_.step);
     out_.flush();
   }
@@ -404,6 +456,7 @@ class Trainer {
   void save(std::optional<Progress>& progress) {
     if (checkpoint_ == nullptr) return;
     scorer_.keep_best(state_);
+    state_.seconds = seconds_before_ + seconds_since(begin_);
     state_.sampler = step_.sampler_state();
     state_.loss_scale = state_of(step_.loss_scale());
     state_.reducer = step_.gradients().state();
@@ -434,8 +487,10 @@ class Trainer {
   Texts texts_;
   VocabularyPair vocabularies_;
   Dataset train_;
+  double most_words_;
   std::optional<Dataset> dev_;
   GivenEmbeddings given_;
+  Epochs epochs_;
   Backend& backend_;
   double memory_before_;  // resident, before the model
   Model model_;
@@ -445,6 +500,8 @@ class Trainer {
   TrainingStep step_;
   Scorer scorer_;
   RunState state_;
+  double seconds_before_ = 0;  // of earlier runs
+  Clock::time_point begin_;
   std::string how_lstm_;         // are computed, for the header
   ddl::Checkpoint* checkpoint_;  // null without --out_dir
   Profile* profile_;             // null without --profile
@@ -521,8 +578,14 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     texts.train = {};
   });
   check_same_data(context, *train_set);
+  Epochs epochs = saved ? saved->state().epochs : Epochs();
+  context.on_all_ranks("count the steps of an epoch", [&] {
+    epochs.go_on(saved ? saved->state().step : 0, steps_per_epoch(context, options, *train_set));
+    set_steps_of_epochs(options, epochs, context.size());
+    validate(options);
+  });
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
-                  std::move(*train_set), std::move(dev_set), std::move(given),
+                  std::move(*train_set), std::move(dev_set), std::move(given), epochs,
                   checkpoint ? &*checkpoint : nullptr, profile);
   trainer.run(saved ? &*saved : nullptr);
 }

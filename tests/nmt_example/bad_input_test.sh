@@ -64,6 +64,7 @@ runs "line counts" 1 "short.en has 2 lines|short.de has 4" "${flags[@]}" --train
 runs "invalid UTF-8" 1 "latin.en:2|UTF-8" "${flags[@]}" --dev_prefix=latin
 runs "unknown flag" 2 "--lerning_rate|did you mean --learning_rate?" "${flags[@]}" --lerning_rate=1
 runs "unknown preset" 2 "quikstart|quickstart" --preset=quikstart
+runs "a unit that a flag has not" 2 "--steps_per_eval=2h|epochs, as 5e" "${flags[@]}" --steps_per_eval=2h
 runs "batch of zero" 2 "--batch_size=0|at least 1" "${flags[@]}" --batch_size=0
 runs "vocabulary and resume" 1 "v.en|out/step-0000000002|--vocab_prefix" "${flags[@]}" --out_dir=out --vocab_prefix=v
 runs "vocabulary and inference" 1 "v.en|out/step-0000000002" --infer --out_dir=out --vocab_prefix=v --src=en --tgt=de

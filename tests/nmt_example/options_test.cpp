@@ -166,6 +166,52 @@ TEST(Options, ValuesOutOfRange) {
   EXPECT_DOUBLE_EQ(described({"--dropout=0"}).dropout, 0);
 }
 
+// A run would be a thousand times too short, or a checkpoint would not remember the unit.
+TEST(Options, LengthsHaveUnits) {
+  using enum nmt::LengthUnit;
+  struct Case {
+    const char* given;
+    nmt::LengthUnit unit;
+    double amount;
+    const char* text;
+  };
+  for (const Case& c :
+       {Case{"500", steps, 500, "500"}, Case{"500u", steps, 500, "500"}, Case{"1.5ku", steps, 1500, "1500"},
+        Case{"2Mu", steps, 2e6, "2000000"}, Case{"5e", epochs, 5, "5e"}, Case{"0.25e", epochs, 0.25, "0.25e"},
+        Case{"2h", seconds, 7200, "2h"}, Case{"0.5h", seconds, 1800, "30m"}, Case{"90s", seconds, 90, "90s"},
+        Case{"50Mw", words, 5e7, "50Mw"}, Case{"1500kw", words, 1.5e6, "1500kw"},
+        Case{"7w", words, 7, "7w"}}) {
+    const auto length = nmt::Length::parse(c.given);
+    ASSERT_TRUE(length) << c.given;
+    EXPECT_EQ(length->unit(), c.unit) << c.given;
+    EXPECT_DOUBLE_EQ(length->amount(), c.amount) << c.given;
+    EXPECT_EQ(length->text(), c.text);
+    Options options;
+    options.num_train_steps = *length;
+    EXPECT_EQ(nmt::options_from_json(nmt::to_json(options)).num_train_steps.text(), c.text);
+  }
+  for (const char* text : {"", "u", "5k", "5 e", "e5", "1.5u", "1e3", "0x10", "2H", "5ee", "infs", "1e30e"}) {
+    EXPECT_FALSE(nmt::Length::parse(text)) << text;
+  }
+  const TemporaryFile file(R"({"num_train_steps": "5e", "steps_per_eval": 7, "warmup_steps": "1ku"})");
+  const Options o = described({file.flag().c_str()});
+  EXPECT_EQ(o.num_train_steps.text(), "5e");
+  EXPECT_EQ(o.steps_per_eval, 7);
+  EXPECT_EQ(o.warmup_steps, 1000);
+}
+
+// A unit that means nothing for a flag would be taken for steps.
+TEST(Options, UnitsThatMakeNoSense) {
+  expect_parts(invalid({"--steps_per_eval=2h", "--describe"}), {"--steps_per_eval=2h", "epochs, as 5e"});
+  expect_parts(invalid({"--phase1_steps=5e", "--describe"}), {"--phase1_steps=5e", "10ku"});
+  expect_parts(invalid({"--num_train_steps=5x", "--describe"}), {"--num_train_steps=5x", "50Mw"});
+  expect_parts(invalid({"--num_train_steps=-5e", "--describe"}), {"--num_train_steps=-5e", "at least 0"});
+  expect_parts(invalid({"--decay_boundaries=1e,3h", "--describe"}), {"--decay_boundaries=3h"});
+  expect_parts(invalid({"--describe", "--decay_scheme=cosine", "--num_train_steps=2h"}),
+               {"--num_train_steps=2h", "--decay_scheme=cosine", "--max_train_seconds"});
+  EXPECT_NO_THROW(described({"--decay_scheme=cosine", "--num_train_steps=2e", "--warmup_steps=1e"}));
+}
+
 TEST(Options, ChoicesAreListed) {
   expect_parts(invalid({"--encoder_type=gnmt", "--num_layers=1"}), {"--num_layers=1", "at least 2"});
   expect_parts(invalid({"--encoder_type=tri"}), {"--encoder_type=tri", "uni | bi | gnmt"});

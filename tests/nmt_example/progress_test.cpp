@@ -38,7 +38,7 @@ class ProgressLog : public testing::Test {
  protected:
   void run(std::int64_t first, std::int64_t last, double loss = 1.0) {
     std::ostringstream out;
-    Progress progress({.start_step = first - 1, .end_step = last, .log_jsonl = path_.string()}, out, false);
+    Progress progress({.start_step = first - 1, .end = last, .log_jsonl = path_.string()}, out, false);
     for (std::int64_t step = first; step <= last; ++step) progress.step(report(step, loss));
   }
   [[nodiscard]] std::vector<nlohmann::json> lines() const {
@@ -54,7 +54,7 @@ class ProgressLog : public testing::Test {
 
 TEST(Progress, LineInTensorflowNmtsManner) {
   std::ostringstream out;
-  Progress progress({.end_step = 202, .steps_per_stats = 2}, out, false);
+  Progress progress({.end = 202, .steps_per_stats = 2}, out, false);
   progress.step(report(1, std::log(10.0)));
   EXPECT_EQ(out.str(), "");
   progress.step(report(2, std::log(40.0)));
@@ -63,7 +63,7 @@ TEST(Progress, LineInTensorflowNmtsManner) {
 
 TEST(Progress, PerplexityIsOfTheStepsSinceTheLineBefore) {
   std::ostringstream out;
-  Progress progress({.end_step = 10, .steps_per_stats = 1}, out, false);
+  Progress progress({.end = 10, .steps_per_stats = 1}, out, false);
   progress.step(report(1, std::log(1000.0)));
   progress.score("bleu", 12.345);
   progress.score("rouge", 30);
@@ -77,7 +77,7 @@ TEST(Progress, PerplexityIsOfTheStepsSinceTheLineBefore) {
 // The last steps would get no line if the run's length is no multiple of steps_per_stats.
 TEST(Progress, LastStepGetsALine) {
   std::ostringstream out;
-  Progress progress({.end_step = 3, .steps_per_stats = 2}, out, false);
+  Progress progress({.end = 3, .steps_per_stats = 2}, out, false);
   for (int step = 1; step <= 3; ++step) progress.step(report(step));
   EXPECT_NE(out.str().find("step 3 "), std::string::npos);
 }
@@ -86,8 +86,8 @@ TEST(Progress, LastStepGetsALine) {
 TEST(Progress, BarOnlyOnATerminal) {
   std::ostringstream file;
   std::ostringstream terminal;
-  Progress to_file({.end_step = 100, .steps_per_stats = 50}, file, false);
-  Progress to_terminal({.end_step = 100, .steps_per_stats = 50}, terminal, true);
+  Progress to_file({.end = 100, .steps_per_stats = 50}, file, false);
+  Progress to_terminal({.end = 100, .steps_per_stats = 50}, terminal, true);
   for (int step = 1; step <= 49; ++step) {
     to_file.step(report(step));
     to_terminal.step(report(step));
@@ -102,7 +102,7 @@ TEST(Progress, BarOnlyOnATerminal) {
 TEST(Progress, BarIsErasedAtTheEnd) {
   std::ostringstream terminal;
   {
-    Progress progress({.end_step = 9}, terminal, true);
+    Progress progress({.end = 9}, terminal, true);
     progress.step(report(1));
   }
   EXPECT_TRUE(terminal.str().ends_with("\r\x1b[K"));
@@ -187,9 +187,9 @@ TEST_F(ProgressLog, ResumeRefusesAFileThatIsNoLog) {
 
 TEST(ProgressErrors, FullDiskAndMissingDirectory) {
   std::ostringstream out;
-  Progress full({.end_step = 1, .log_jsonl = "/dev/full"}, out, false);
+  Progress full({.end = 1, .log_jsonl = "/dev/full"}, out, false);
   ddl::test::expect_error(ddl::ErrorCode::io, {"/dev/full"}, [&] { full.step(report(1)); });
-  const ProgressSettings nowhere{.end_step = 1, .log_jsonl = "/nonexistent/log"};
+  const ProgressSettings nowhere{.end = 1, .log_jsonl = "/nonexistent/log"};
   EXPECT_THROW(Progress(nowhere, out, false), ddl::Error);
 }
 

@@ -1150,6 +1150,108 @@ TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
   EXPECT_EQ(names.count("step-0000000001") + names.count("step-0000000002"), 1u);
 }
 
+/// The steps of an epoch, as a run's header says them.
+std::int64_t steps_of_epoch(const std::string& output) {
+  const std::size_t end = output.find(" steps an epoch");
+  return std::stoll(output.substr(output.rfind(' ', end - 1) + 1));
+}
+
+// Training by epochs would end elsewhere, or with another schedule, than by the same number of steps, also
+// after a resume.
+TEST_F(Training, EpochsAreSteps) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = *Length::parse("1.5e");
+  parsed.options.warmup_steps = *Length::parse("0.25e");
+  parsed.options.steps_per_eval = *Length::parse("0.5e");
+  parsed.options.out_dir = path("epochs").string();
+  parsed.options.log_jsonl = path("epochs.jsonl").string();
+  parsed.options.num_keep_ckpts = 0;
+  const std::int64_t epoch = steps_of_epoch(run(2, parsed));
+  const auto log = read_log(path("epochs.jsonl"));
+  const auto half = static_cast<std::int64_t>(std::llround(0.5 * static_cast<double>(epoch)));
+  EXPECT_EQ(std::ssize(log), std::llround(1.5 * static_cast<double>(epoch)));
+  const fs::path middle = fmt::format("step-{:010}", half);
+  EXPECT_TRUE(fs::exists(path("epochs") / middle));
+
+  ParsedOptions steps = parsed;
+  steps.options.num_train_steps = std::ssize(log);
+  steps.options.warmup_steps = std::llround(0.25 * static_cast<double>(epoch));
+  steps.options.out_dir.clear();
+  steps.options.log_jsonl = path("steps.jsonl").string();
+  run(2, steps);
+  expect_same_bits(read_log(path("steps.jsonl")), log);
+
+  fs::create_directory(path("resumed"));
+  fs::copy(path("epochs") / middle, path("resumed") / middle, fs::copy_options::recursive);
+  fs::copy_file(path("epochs.jsonl"), path("resumed.jsonl"));
+  parsed.options.out_dir = path("resumed").string();
+  parsed.options.log_jsonl = path("resumed.jsonl").string();
+  run(2, parsed);
+  expect_same_bits(read_log(path("resumed.jsonl")), log);
+}
+
+// A run that goes on with another number of ranks would train on more or fewer epochs than asked for.
+TEST_F(Training, EpochsCountPassesWhateverTheGlobalBatch) {
+  ParsedOptions parsed = options();
+  parsed.options.decay_scheme = DecayScheme::none;
+  parsed.options.num_train_steps = *Length::parse("1e");
+  parsed.options.out_dir = path("out").string();
+  const std::int64_t with_one = steps_of_epoch(run(1, parsed));
+  parsed.options.num_train_steps = *Length::parse("3e");
+  const std::string output = run(2, parsed);
+  const std::int64_t with_two = steps_of_epoch(output);
+  ASSERT_LT(with_two, with_one);
+  EXPECT_NE(output.find(fmt::format("trained to step {}", with_one + 2 * with_two)), std::string::npos)
+      << output;
+  const std::string again = run(2, parsed);
+  EXPECT_NE(again.find(fmt::format("trained to step {}", with_one + 2 * with_two)), std::string::npos)
+      << again;
+}
+
+// A run by words would end at another step after a resume, or too early.
+TEST_F(Training, EndsWithTheStepThatReachesItsWords) {
+  ParsedOptions parsed = options();
+  parsed.options.decay_scheme = DecayScheme::none;
+  parsed.options.num_train_steps = *Length::parse("4kw");
+  parsed.options.out_dir = path("out").string();
+  parsed.options.log_jsonl = path("whole.jsonl").string();
+  run(2, parsed);
+  const auto whole = read_log(path("whole.jsonl"));
+  ASSERT_GT(whole.size(), 4u);
+  const auto words_after = [&](std::size_t steps) {
+    const std::string state =
+        ddl::test::contents(path("out") / fmt::format("step-{:010}", steps) / "state.json");
+    return nlohmann::json::parse(state).at("target_words").get<double>();
+  };
+  EXPECT_GE(words_after(whole.size()), 4000);
+
+  ParsedOptions first = parsed;
+  first.options.num_train_steps = std::ssize(whole) - 1;
+  first.options.out_dir = path("resumed").string();
+  first.options.log_jsonl = path("resumed.jsonl").string();
+  run(2, first);
+  fs::copy(path("resumed"), path("out"), fs::copy_options::recursive | fs::copy_options::skip_existing);
+  EXPECT_LT(words_after(whole.size() - 1), 4000);
+  parsed.options.out_dir = first.options.out_dir;
+  parsed.options.log_jsonl = first.options.log_jsonl;
+  run(2, parsed);
+  expect_same_bits(read_log(path("resumed.jsonl")), whole);
+}
+
+// A run of two hours would start anew to count with every command.
+TEST_F(Training, TimeCountsWhatWasTrainedBefore) {
+  ParsedOptions parsed = options();
+  parsed.options.decay_scheme = DecayScheme::none;
+  parsed.options.num_train_steps = *Length::parse("0.01s");
+  parsed.options.out_dir = path("out").string();
+  parsed.options.log_jsonl = path("log").string();
+  run(2, parsed);
+  const std::size_t steps = read_log(path("log")).size();
+  ASSERT_GT(steps, 0u);
+  run(2, parsed);
+  EXPECT_EQ(read_log(path("log")).size(), steps);
+}
+
 // Hosts with different files would train a wrong model unnoticed.
 TEST_F(Training, OtherDataOnARankIsAnError) {
   write_corpus("other", 200, CorpusSplit::train);
