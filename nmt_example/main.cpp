@@ -203,6 +203,8 @@ int run(ddl::Context& context, int argc, char** argv) {
     context.root_only("help", [&] { fmt::print("{}", nmt::help_text(parsed.help_all)); });
   } else if (parsed.version) {
     context.root_only("version", [] { fmt::print("ddl_nmt {}\n", DDL_VERSION); });
+  } else if (parsed.options.dump_config) {
+    context.root_only("print the options", [&] { fmt::print("{}\n", nmt::config_of(parsed.options)); });
   } else if (parsed.options.describe) {
     context.root_only("describe the model", [&] { describe(parsed.options); });
   } else if (parsed.options.infer) {

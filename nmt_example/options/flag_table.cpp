@@ -62,9 +62,13 @@ Flag this_run(Flag flag) {
 std::vector<Flag> make_table() {
   return {
       this_run({"preset", general, &O::preset, "Named set of options; flags override it"}),
-      this_run({"hparams_path", general, &O::hparams_path,
-                "JSON file of options; overrides the preset, flags override it"}),
+      this_run(
+          {"config", general, &O::hparams_path,
+           "YAML or JSON file of options, by their names here; overrides the preset, flags override it"}),
+      this_run({"hparams_path", general, &O::hparams_path, "tensorflow/nmt's name of --config"}),
       this_run({"describe", general, &O::describe, "Print the model, its sizes and all options, and end"}),
+      this_run(
+          {"dump_config", general, &O::dump_config, "Print all options as a file for --config, and end"}),
 
       {"src", data, &O::src, "Suffix of the source files, e.g. en"},
       {"tgt", data, &O::tgt, "Suffix of the target files, e.g. de"},
@@ -333,6 +337,12 @@ std::vector<Flag> make_table() {
       {"metrics", saving, &O::metrics,
        "Scores of translations, separated by commas: " + metric_names() +
            ". The best checkpoint by each is kept in out_dir/best_METRIC"},
+      {"early_stopping", saving, &O::early_stopping,
+       "One of --metrics, or dev_ppl, the perplexity of the dev set: training ends when patience evaluations "
+       "after each other gave no better one. With dev_ppl, out_dir/best_dev_ppl keeps the best checkpoint. "
+       "Empty: training goes on to its end"},
+      {"patience", saving, &O::patience, "early_stopping: evaluations to wait for a better score",
+       at_least(1)},
       {"num_keep_ckpts", saving, &O::num_keep_ckpts, "Newest checkpoints to keep, besides the best; 0: all",
        at_least(0)},
       {"avg_ckpts", saving, &O::avg_ckpts,

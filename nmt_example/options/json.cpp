@@ -48,8 +48,8 @@ bool has_type_of(const Flag& flag, const Json& value) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::string>> options_in_json(const std::string& text,
-                                                                 const std::string& origin) {
+std::vector<Setting> options_in_json(const std::string& text, const std::string& origin,
+                                     const std::function<int(const std::string& name)>& line_of) {
   Json object;
   try {
     object = Json::parse(text);
@@ -61,32 +61,49 @@ std::vector<std::pair<std::string, std::string>> options_in_json(const std::stri
         ddl::ErrorCode::corrupt_data,
         fmt::format("{}: expected a JSON object of options, found {}", origin, object.type_name()));
   }
-  std::vector<std::pair<std::string, std::string>> result;
+  std::vector<Setting> result;
   for (const auto& [name, value] : object.items()) {
     if (value.is_null()) continue;  // not set
+    const std::string where = line_of ? fmt::format("{}:{}", origin, line_of(name)) : origin;
     if (find_tensorflow_nmt_flag(name) != nullptr) {
-      result.emplace_back(name, text_of(value));
+      result.push_back({name, text_of(value), where});
       continue;
     }
     const Flag* flag = find_flag(name);
     if (flag == nullptr) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("{}: unknown option \"{}\"; the nearest is \"{}\"", origin, name,
+                       fmt::format("{}: unknown option \"{}\"; the nearest is \"{}\"", where, name,
                                    nearest_flag_name(name)));
     }
     if (!has_type_of(*flag, value)) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("{}: option \"{}\" is {}, its default is {}", origin, name, value.dump(),
+                       fmt::format("{}: option \"{}\" is {}, its default is {}", where, name, value.dump(),
                                    Json::parse(to_json(Options())).at(name).dump()));
     }
-    result.emplace_back(name, text_of(value));
+    result.push_back({name, text_of(value), where});
   }
   return result;
 }
 
-std::string to_json(const Options& options) {
+int line_of_key(const std::string& json, const std::string& key) {
+  const std::string quoted = Json(key).dump();
+  std::size_t at = json.find(quoted);
+  while (at != std::string::npos) {
+    const std::size_t next = json.find_first_not_of(" \t\r\n", at + quoted.size());
+    if (next != std::string::npos && json[next] == ':') break;
+    at = json.find(quoted, at + 1);
+  }
+  return 1 + static_cast<int>(std::count(
+                 json.begin(), json.begin() + static_cast<std::ptrdiff_t>(at == std::string::npos ? 0 : at),
+                 '\n'));
+}
+
+namespace {
+
+std::string json_of(const Options& options, const std::function<bool(const Flag&)>& is_wanted) {
   Json object = Json::object();
   for (const Flag& flag : all_flags()) {
+    if (!is_wanted(flag)) continue;
     Json& value = object[std::string(flag.name)];
     std::visit(
         [&](auto member) {
@@ -106,9 +123,21 @@ std::string to_json(const Options& options) {
   return object.dump(2, ' ', false, Json::error_handler_t::replace);
 }
 
+}  // namespace
+
+std::string to_json(const Options& options) {
+  return json_of(options, [](const Flag&) { return true; });
+}
+
+std::string config_of(const Options& options) {
+  return json_of(options, [](const Flag& flag) {
+    return flag.group != FlagGroup::general && flag.name != "override_loaded_hparams";
+  });
+}
+
 Options options_from_json(const std::string& json) {
   Options options;
-  for (const auto& [name, value] : options_in_json(json, "options")) {
+  for (const auto& [name, value, where] : options_in_json(json, "options")) {
     if (const Flag* flag = find_flag(name)) {
       assign(*flag, value, options);
     } else {

@@ -107,6 +107,8 @@ struct Options {
   Length steps_per_eval = 0;           ///< Dev perplexity and checkpoint; 0: 10 x steps_per_stats.
   Length steps_per_external_eval = 0;  ///< Dev metrics; 0: 5 x steps_per_eval.
   std::vector<const Metric*> metrics = metrics_of("bleu");
+  std::string early_stopping;  ///< The name of a metric, or dev_ppl; empty: no early stopping.
+  int patience = 5;            ///< Evaluations without a better score that end training.
   int num_keep_ckpts = 5;
   bool avg_ckpts = false;              ///< The mean of the kept checkpoints is scored and saved, too.
   bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
@@ -114,9 +116,10 @@ struct Options {
   std::string log_jsonl;
   bool profile = false;  ///< Print the time of every operation at the end.
   std::string preset;
-  std::string hparams_path;
+  std::string hparams_path;              ///< Also set by --config.
   bool override_loaded_hparams = false;  ///< See `with_explicit_options`.
   bool describe = false;
+  bool dump_config = false;
   Dtype dtype = Dtype::f32;  ///< mixed: layers compute and keep 16 bits, parameters have 32.
   MixedType mixed_type = MixedType::automatic;
   LossScaling loss_scaling = LossScaling::automatic;  ///< See LossScale.
@@ -160,14 +163,14 @@ struct Options {
 /// The parsed command line.
 struct ParsedOptions {
   Options options;
-  std::vector<std::string> explicitly_set;  ///< Flags given on the command line or in the hparams file.
+  std::vector<std::string> explicitly_set;  ///< Flags given on the command line or in the file of options.
   std::vector<std::string> notices;         ///< What a person should be told about the flags.
   bool help = false;
   bool help_all = false;  ///< --help=all
   bool version = false;
 };
 
-/// Defaults, overridden by the preset, then by the hparams file, then by the flags; the last of a repeated
+/// Defaults, overridden by the preset, then by the file of options, then by the flags; the last of a repeated
 /// flag counts. Accepts `--name=value`, `--name value` and, for switches, `--name`. In the file, a list is
 /// its values separated by commas, and null leaves a flag as it is. A flag of tensorflow/nmt without a member
 /// here is accepted with the value that matches the behaviour here, or with any value if none changes a
@@ -182,14 +185,14 @@ struct ParsedOptions {
 /// - unequal numbers of encoder and decoder layers mean `--pass_hidden_state=false`.
 /// Throws `ddl::Error`: `invalid_argument` for an unknown flag (naming the nearest), an unknown preset, a
 /// value of the wrong form, or a combination that cannot work; `unsupported` for something of
-/// tensorflow/nmt that is not available; `io` or `corrupt_data` for the hparams file.
+/// tensorflow/nmt that is not available; `io` or `corrupt_data` for the file of options.
 ParsedOptions parse_options(int argc, const char* const* argv);
 
 /// The options of a run that goes on from a checkpoint, or translates with it: those that were saved, changed
-/// by this run's flags, preset and hparams file, and by what these imply. With `--override_loaded_hparams`,
-/// this run's options, defaults included; with `--override_loaded_hparams=false`, only this run's flags for
-/// translating change what was saved. Where and how to run (directories, files, device, threads) is always
-/// this run's. Not validated.
+/// by this run's flags, preset and file of options, and by what these imply. With
+/// `--override_loaded_hparams`, this run's options, defaults included; with
+/// `--override_loaded_hparams=false`, only this run's flags for translating change what was saved. Where and
+/// how to run (directories, files, device, threads) is always this run's. Not validated.
 Options with_explicit_options(Options saved, const ParsedOptions& parsed);
 
 /// How the options of a run differ from those that were saved in its checkpoint, and which of its flags are
@@ -211,10 +214,12 @@ std::string help_text(bool all = false);
 /// A table for --describe: by group, each flag with its value, and a star if it differs from the default.
 std::string describe_options(const Options& options);
 
-/// The options as a JSON object, for checkpoints and as an hparams file, in the order of --help; and back:
+/// The options as a JSON object, for checkpoints and as a file of options, in the order of --help; and back:
 /// names that are missing keep their default, unknown names and values of another type are
 /// `invalid_argument`, text that is not a JSON object is `corrupt_data`.
 std::string to_json(const Options& options);
+/// For --dump_config: what --config reads to make a run of these options, whatever its other defaults.
+std::string config_of(const Options& options);
 Options options_from_json(const std::string& json);
 
 /// Checks each flag's range; throws `invalid_argument` naming flag, value and what is allowed.

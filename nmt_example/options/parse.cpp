@@ -2,16 +2,13 @@
 
 #include <algorithm>
 #include <boost/program_options.hpp>
-#include <cerrno>
 #include <charconv>
-#include <cstring>
-#include <fstream>
 #include <sstream>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "nmt_example/options/config_file.hpp"
 #include "nmt_example/options/flag_table.hpp"
-#include "nmt_example/options/json.hpp"
 #include "nmt_example/options/nearest_name.hpp"
 #include "nmt_example/options/options.hpp"
 #include "nmt_example/options/presets.hpp"
@@ -21,7 +18,7 @@ namespace nmt {
 namespace {
 
 namespace po = boost::program_options;
-using Settings = std::vector<std::pair<std::string, std::string>>;  // flag, value
+using Settings = std::vector<Setting>;
 
 [[noreturn]] void fail(const std::string& message) {
   throw ddl::Error(ddl::ErrorCode::invalid_argument,
@@ -125,7 +122,7 @@ Settings read_flags(int argc, const char* const* argv, ParsedOptions& parsed) {
       } else if (name == "version") {
         parsed.version = true;
       } else {
-        settings.emplace_back(name, option.value.at(0));
+        settings.push_back({name, option.value.at(0)});
       }
     }
   } catch (const po::unknown_option& error) {
@@ -141,21 +138,30 @@ Settings read_flags(int argc, const char* const* argv, ParsedOptions& parsed) {
 
 const std::string* last_value(const Settings& settings, std::string_view name) {
   const auto found = std::find_if(settings.rbegin(), settings.rend(),
-                                  [&](const auto& setting) { return setting.first == name; });
-  return found == settings.rend() ? nullptr : &found->second;
+                                  [&](const Setting& setting) { return setting.name == name; });
+  return found == settings.rend() ? nullptr : &found->value;
 }
 
-Settings read_hparams(const std::string& path) {
-  std::ifstream file(path);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file) {
-    throw ddl::Error(ddl::ErrorCode::io,
-                     fmt::format("--hparams_path={}: cannot be read: {}", path, std::strerror(errno)));
+/// The settings in the file that --config or --hparams_path names.
+Settings settings_in_file(const Settings& flags) {
+  const std::string* path = last_value(flags, "config");
+  const std::string* same = last_value(flags, "hparams_path");
+  if (path != nullptr && same != nullptr) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("--config={} and --hparams_path={}: both name the file of options; give one",
+                                 *path, *same));
   }
-  Settings settings = options_in_json(text.str(), path);
-  std::erase_if(settings, [](const auto& setting) { return setting.first == "hparams_path"; });
-  return settings;
+  const std::string* given = path != nullptr ? path : same;
+  if (given == nullptr || given->empty()) return {};
+  return options_in_file(*given, path != nullptr ? "config" : "hparams_path");
+}
+
+/// Says also in which line of a file a value that is not allowed stands.
+void assign(const Flag& flag, const Setting& setting, Options& options) try {
+  assign(flag, setting.value, options);
+} catch (const ddl::Error& error) {
+  if (setting.where.empty()) throw;
+  throw ddl::Error(error.code(), fmt::format("{}: {}", setting.where, error.what()));
 }
 
 /// Gives settings that have still their defaults the values that the optimiser was published with.
@@ -239,24 +245,24 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   ParsedOptions parsed;
   const Settings flags = read_flags(argc, argv, parsed);
   if (parsed.help || parsed.version) return parsed;
-  const std::string* path = last_value(flags, "hparams_path");
-  Settings settings = path != nullptr && !path->empty() ? read_hparams(*path) : Settings();
+  Settings settings = settings_in_file(flags);
   settings.insert(settings.end(), flags.begin(), flags.end());
 
   const std::string* preset = last_value(settings, "preset");
   if (preset != nullptr && !preset->empty()) apply_preset(*preset, parsed.options);
-  for (const auto& [name, value] : settings) {
-    const Flag* flag = find_flag(name);
+  for (const Setting& setting : settings) {
+    const Flag* flag = find_flag(setting.name);
     if (flag == nullptr) continue;  // one of tensorflow/nmt
-    assign(*flag, value, parsed.options);
-    if (std::ranges::find(parsed.explicitly_set, name) == parsed.explicitly_set.end()) {
-      parsed.explicitly_set.push_back(name);
+    assign(*flag, setting, parsed.options);
+    if (std::ranges::find(parsed.explicitly_set, setting.name) == parsed.explicitly_set.end()) {
+      parsed.explicitly_set.push_back(setting.name);
     }
   }
   check_tensorflow_nmt_flags(settings, parsed);
   apply_consequences(parsed.options, parsed.explicitly_set);
   const Options& options = parsed.options;
-  const bool may_go_on = !options.describe && !(options.out_dir.empty() && options.ckpt.empty());
+  const bool may_go_on =
+      !options.describe && !options.dump_config && !(options.out_dir.empty() && options.ckpt.empty());
   may_go_on ? validate_values(options) : validate(options);
   return parsed;
 }

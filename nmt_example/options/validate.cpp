@@ -233,6 +233,21 @@ void check_inference(const Options& options) {
           "--infer: give --out_dir (its newest checkpoint is used) or --ckpt");
 }
 
+void check_early_stopping(const Options& options) {
+  const std::string& by = options.early_stopping;
+  if (by.empty() || options.infer) return;
+  const bool is_metric = !options.language_model &&
+                         std::ranges::find(options.metrics, by, &Metric::name) != options.metrics.end();
+  require(by == "dev_ppl" || is_metric,
+          fmt::format("--early_stopping={}: must be dev_ppl{}", by,
+                      options.language_model
+                          ? " with --language_model, whose translations are not scored"
+                          : fmt::format(" or one of --metrics={}", names_of(options.metrics))));
+  require(
+      options.describe || options.dump_config || !options.dev_prefix.empty() || options.builtin_corpus > 0,
+      fmt::format("--early_stopping={}: needs --dev_prefix, the text that is scored", by));
+}
+
 void check_saving(const Options& options) {
   require(!options.avg_ckpts || !options.out_dir.empty() || options.infer,
           "--avg_ckpts: needs --out_dir, whose checkpoints it averages");
@@ -261,8 +276,9 @@ void validate(const Options& options) {
   check_phases(options);
   check_vocabulary(options);
   check_inference(options);
+  check_early_stopping(options);
   check_saving(options);
-  if (!options.infer && !options.describe) check_training_data(options);
+  if (!options.infer && !options.describe && !options.dump_config) check_training_data(options);
 }
 
 }  // namespace nmt

@@ -69,6 +69,7 @@ const std::vector<Rule>& rules() {
                 !(o.loss_scaling == LossScaling::automatic && may_be_f16(o));
        },
        "loss_scaling is not backoff"},
+      {{"patience"}, [](const Options& o) { return o.early_stopping.empty(); }, "there is no early_stopping"},
       {{"init_weight"},
        [](const Options& o) { return o.init_op != InitOp::uniform; },
        "init_op is not uniform"},

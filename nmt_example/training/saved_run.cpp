@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
@@ -107,6 +108,12 @@ std::string RunState::to_json() const {
   json["target_words"] = target_words;
   json["seconds"] = seconds;
   json["epochs"] = {{"step", epochs.step}, {"done", epochs.done}, {"steps_each", epochs.steps_each}};
+  if (!early_stopping.metric.empty()) {
+    json["early_stopping"] = {{"metric", early_stopping.metric},
+                              {"best", early_stopping.best},
+                              {"step", early_stopping.step},
+                              {"evaluations", early_stopping.evaluations}};
+  }
   json["rollbacks"] = rollbacks;
   json["options"] = ordered_json::parse(options_json);
   return json.dump(1);
@@ -128,6 +135,12 @@ RunState RunState::from_json(const std::string& text) {
     if (json.contains("epochs")) {
       const auto& epochs = json.at("epochs");
       state.epochs = {epochs.at("step"), epochs.at("done"), epochs.at("steps_each")};
+    }
+    if (json.contains("early_stopping")) {
+      const auto& early = json.at("early_stopping");
+      const auto& best = early.at("best");  // null: no score was a number
+      state.early_stopping = {early.at("metric"), best.is_null() ? std::nan("") : best.get<double>(),
+                              early.at("step"), early.at("evaluations")};
     }
     if (json.contains("best")) {
       for (const auto& [name, best] : json.at("best").items()) {

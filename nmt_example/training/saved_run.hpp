@@ -10,6 +10,7 @@
 #include "ddl/checkpoint.hpp"
 #include "ddl/context.hpp"
 #include "nmt_example/training/corpus.hpp"
+#include "nmt_example/training/early_stopping.hpp"
 #include "nmt_example/training/epochs.hpp"
 #include "nmt_example/training/gradient_sync.hpp"
 #include "nmt_example/training/moving_average.hpp"
@@ -28,14 +29,15 @@ struct RunState {
   std::uint64_t step = 0;  ///< Updates done.
   std::string sampler;     ///< Which batches are left, as `TrainingStep::sampler_state`; empty: unknown.
   std::string reducer;     ///< The gradient reducer's `state`; empty: none.
-  /// Scores of the dev set, by the directory under --out_dir that keeps the model: best_METRIC, and
-  /// avg_best_METRIC for averaged models.
+  /// Scores of the dev set, by the directory under --out_dir that keeps the model: best_METRIC,
+  /// avg_best_METRIC for averaged models, and best_dev_ppl with --early_stopping=dev_ppl.
   std::map<std::string, BestScore> best = {};
   std::string loss_scale;   ///< As `LossScale::state`; empty: none.
   std::string rnn = {};     ///< What --rnn=auto chose; empty: nothing.
   double target_words = 0;  ///< Trained on so far, with the sentences' ends.
   double seconds = 0;       ///< Spent so far, in all runs together.
   Epochs epochs = {};
+  EarlyStopping early_stopping = {};
   int rollbacks = 0;  ///< How often training diverged; each halves the learning rate.
   std::string options_json;
 

@@ -48,6 +48,9 @@ bool Scorer::record(const TextScores& dev, const std::string& prefix, RunState& 
 bool Scorer::score_dev(RunState& state, std::optional<Progress>& progress) {
   const TextScores dev = score_text(context_, translator_, texts_.dev, metrics_);
   scored_step_ = state.step;
+  dev_scores_.clear();
+  for (std::size_t m = 0; m < metrics_.size(); ++m)
+    dev_scores_.emplace_back(metrics_[m]->name, dev.scores[m].value);
   if (progress) {
     for (std::size_t m = 0; m < metrics_.size(); ++m) {
       progress->score(metrics_[m]->name, dev.scores[m].value);
@@ -135,10 +138,11 @@ void Scorer::keep_best(const RunState& state) {
 
 std::string Scorer::praise(const RunState& state) const {
   std::string text;
-  for (const Metric* metric : metrics_) {
-    const auto found = state.best.find("best_" + std::string(metric->name));
-    if (found == state.best.end() || found->second.step != state.step) continue;
-    text += fmt::format("{}{}", text.empty() ? ", the best so far by " : " and ", metric->name);
+  for (const auto& [keeper, best] : state.best) {
+    constexpr std::string_view prefix = "best_";
+    if (!keeper.starts_with(prefix) || best.step != state.step) continue;
+    text +=
+        fmt::format("{}{}", text.empty() ? ", the best so far by " : " and ", keeper.substr(prefix.size()));
   }
   return text;
 }

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddl/checkpoint.hpp"
@@ -29,6 +30,10 @@ class Scorer {
   /// same with the mean of this model and those of the newest checkpoints before it, and saves that. Returns
   /// whether there is something to save.
   bool score_dev(RunState& state, std::optional<Progress>& progress);
+  /// The newest dev scores, by the names of --metrics.
+  [[nodiscard]] const std::vector<std::pair<std::string, double>>& dev_scores() const noexcept {
+    return dev_scores_;
+  }
   /// The step of the newest dev scores.
   [[nodiscard]] std::optional<std::uint64_t> scored_step() const noexcept { return scored_step_; }
   void score_test(std::optional<Progress>& progress);
@@ -53,6 +58,7 @@ class Scorer {
   Translator translator_;
   std::vector<const Metric*> metrics_;
   ddl::Checkpoint* checkpoint_;
+  std::vector<std::pair<std::string, double>> dev_scores_;
   std::optional<std::uint64_t> scored_step_;
 };
 

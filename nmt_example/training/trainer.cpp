@@ -38,6 +38,8 @@
 namespace nmt {
 namespace {
 
+constexpr const char* best_by_perplexity = "best_dev_ppl";
+
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point begin) {
@@ -157,7 +159,9 @@ class Trainer {
     bool out_of_time = time_limit <= 0;
     bool is_first = true;
     auto request = ddl::CheckpointRequest::none;
-    while (!is_complete() && !out_of_time && request != ddl::CheckpointRequest::save_and_end) {
+    std::string stopped = state_.early_stopping.reason(options_);
+    while (!is_complete() && !out_of_time && stopped.empty() &&
+           request != ddl::CheckpointRequest::save_and_end) {
       // Rank 0's clock, which is the one that is saved.
       const bool time_is_up = context_.is_root() && seconds_since(begin_) >= time_limit;
       if (profile_ != nullptr) profile_->begin_step();
@@ -196,9 +200,12 @@ class Trainer {
       // Before saving, because a checkpoint records the best scores so far.
       const bool better = scores && score_dev(progress);
       if (evaluates || last) report_dev_loss(progress);
-      saved_now = evaluates || last || better || request != ddl::CheckpointRequest::none;
+      note_scores(evaluates, scores && every(score_steps));
+      stopped = state_.early_stopping.reason(options_);
+      saved_now = evaluates || last || better || !stopped.empty() || request != ddl::CheckpointRequest::none;
       if (saved_now) save(progress);
     }
+    if (progress && !stopped.empty()) progress->note(stopped);
     const double seconds = seconds_since(begin_);
     if (progress)
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
@@ -424,8 +431,24 @@ class Trainer {
   void report_dev_loss(std::optional<Progress>& progress) {
     if (!dev_) return;
     const auto averaged = averages_in_model();
-    const double loss = mean_loss(context_, model_, *dev_);
-    if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, std::exp(loss)));
+    dev_perplexity_ = std::exp(mean_loss(context_, model_, *dev_));
+    if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, dev_perplexity_));
+    if (options_.early_stopping != dev_perplexity) return;
+    const auto best = state_.best.find(best_by_perplexity);
+    if (best == state_.best.end() || dev_perplexity_ < best->second.score)
+      state_.best[best_by_perplexity] = {dev_perplexity_, state_.step};
+  }
+
+  /// For early stopping, of the scores that are due at this step.
+  void note_scores(bool perplexity, bool metrics) {
+    const std::string& by = options_.early_stopping;
+    if (perplexity && dev_ && by == dev_perplexity) {
+      state_.early_stopping.note(by, dev_perplexity_, state_.step);
+    }
+    if (!metrics) return;
+    for (const auto& [name, score] : scorer_.dev_scores()) {
+      if (name == by) state_.early_stopping.note(by, score, state_.step);
+    }
   }
 
   /// With --ema_decay, while the result lives, what is evaluated are the averages.
@@ -500,6 +523,7 @@ class Trainer {
   TrainingStep step_;
   Scorer scorer_;
   RunState state_;
+  double dev_perplexity_ = 0;  // the newest
   double seconds_before_ = 0;  // of earlier runs
   Clock::time_point begin_;
   std::string how_lstm_;         // are computed, for the header

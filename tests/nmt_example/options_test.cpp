@@ -61,10 +61,15 @@ using ddl::test::expect_parts;
 
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& text) { directory_.write("hparams", text); }
-  [[nodiscard]] std::string flag() const { return "--hparams_path=" + directory_.file("hparams"); }
+  explicit TemporaryFile(const std::string& text, std::string name = "hparams") : name_(std::move(name)) {
+    directory_.write(name_, text);
+  }
+  [[nodiscard]] std::string flag(const std::string& name = "hparams_path") const {
+    return fmt::format("--{}={}", name, directory_.file(name_));
+  }
 
  private:
+  std::string name_;
   ddl::test::TemporaryDirectory directory_;
 };
 
@@ -198,6 +203,16 @@ TEST(Options, LengthsHaveUnits) {
   EXPECT_EQ(o.num_train_steps.text(), "5e");
   EXPECT_EQ(o.steps_per_eval, 7);
   EXPECT_EQ(o.warmup_steps, 1000);
+}
+
+// A run would wait for a score that is never made.
+TEST(Options, EarlyStoppingNeedsItsScore) {
+  expect_parts(invalid({"--describe", "--early_stopping=ter"}), {"--early_stopping=ter", "dev_ppl", "bleu"});
+  expect_parts(invalid({"--describe", "--early_stopping=bleu", "--preset=word_lm"}), {"dev_ppl with"});
+  expect_parts(invalid({"--train_prefix=p", "--src=a", "--tgt=b", "--early_stopping=dev_ppl"}),
+               {"--early_stopping=dev_ppl", "--dev_prefix"});
+  EXPECT_NO_THROW(described({"--early_stopping=ter", "--metrics=bleu,ter"}));
+  EXPECT_NO_THROW(described({"--early_stopping=dev_ppl", "--preset=word_lm"}));
 }
 
 // A unit that means nothing for a flag would be taken for steps.
@@ -379,6 +394,71 @@ TEST(Options, BadHparamsFiles) {
   expect_parts(failure({"--hparams_path=/nonexistent/file"}), {"/nonexistent/file", "No such file"});
 }
 
+// A typing error in a long file would have to be searched for.
+TEST(Options, MistakesInAFileAreFoundByTheirLine) {
+  const TemporaryFile unknown("{\n  \"src\": \"num_unit\",\n  \"num_unit\": 3\n}");
+  const TemporaryFile choice("{\n\n  \"attention\": \"dot\"\n}");
+  expect_parts(invalid({unknown.flag("config").c_str()}), {"/hparams:3: unknown option", "\"num_units\""});
+  expect_parts(invalid({choice.flag("config").c_str()}), {"/hparams:3: --attention=dot", "scaled_luong"});
+  const std::string same = choice.flag();
+  expect_parts(invalid({choice.flag("config").c_str(), same.c_str()}), {"--config=", "--hparams_path="});
+  expect_parts(failure({"--config=/nonexistent/file"}), {"--config=/nonexistent/file", "No such file"});
+}
+
+// A file written by hand would be read as other values than it says.
+TEST(Options, YamlFilesSayTheSameAsJson) {
+  const TemporaryFile file(R"(# The model.
+num_units: 64
+learning_rate: 5.0e-1   # a comment
+share_vocab: true
+use_char_encode: False
+metrics: [bleu, ter]
+inference_list:
+  - 3
+  - 1
+num_train_steps: 5e
+src: "7"
+batch_size:
+)");
+  const TemporaryFile unknown("num_units: 3\nnum_layer: 2\n", "run.yaml");
+  const TemporaryFile type("num_units: 3\nnum_layers: \"2\"\n", "run.yml");
+  const TemporaryFile torn("num_units: [3\n", "run.yaml");
+  const TemporaryFile no_mapping("dear diary\n");
+#ifdef DDL_HAVE_YAML
+  const Options o = described({file.flag("config").c_str(), "--preset=multi30k"});
+  EXPECT_EQ(o.num_units, 64);
+  EXPECT_DOUBLE_EQ(o.learning_rate, 0.5);
+  EXPECT_TRUE(o.share_vocab);
+  EXPECT_FALSE(o.use_char_encode);
+  EXPECT_EQ(nmt::names_of(o.metrics), "bleu,ter");
+  EXPECT_EQ(o.inference_list, "3,1");
+  EXPECT_EQ(o.num_train_steps.text(), "5e");
+  EXPECT_EQ(o.src, "7");
+  EXPECT_EQ(o.batch_size, 32) << "no value must leave the preset's";
+  expect_parts(invalid({unknown.flag("config").c_str()}), {"run.yaml:2:", "\"num_layer\"", "\"num_layers\""});
+  expect_parts(invalid({type.flag("config").c_str()}), {"run.yml:2:", "\"num_layers\""});
+  expect_parts(failure({torn.flag("config").c_str()}), {"run.yaml:", "not YAML"});
+  expect_parts(failure({no_mapping.flag("config").c_str()}), {"mapping of options"});
+#else
+  expect_parts(unsupported({unknown.flag("config").c_str()}), {"run.yaml", "libyaml-cpp-dev", "JSON"});
+#endif
+}
+
+// A run could not be repeated from the options that it printed.
+TEST(Options, DumpedOptionsCanBeReadBack) {
+  const Options first = parse({"--preset=multi30k", "--num_train_steps=5e", "--metrics=bleu,ter",
+                               "--optimizer=adamw", "--beam_width=4", "--dump_config"})
+                            .options;
+  const TemporaryFile file(nmt::config_of(first));
+  const Options again = described({file.flag("config").c_str()});
+  for (const nmt::Flag& flag : nmt::all_flags()) {
+    if (flag.group == nmt::FlagGroup::general) continue;
+    EXPECT_EQ(nmt::value_text(flag, again), nmt::value_text(flag, first)) << flag.name;
+  }
+  EXPECT_EQ(nmt::config_of(first).find("override_loaded_hparams"), std::string::npos)
+      << "it would be given, which changes what a resumed run takes from its checkpoint";
+}
+
 // tensorflow/nmt's own settings would not load. Flags take the place of models that are not available.
 TEST(Options, StandardHparamsLoad) {
   const auto load = [](const std::string& name, std::vector<const char*> flags) {
@@ -413,7 +493,7 @@ TEST(Options, PresetsAreTensorflowNmtsFiles) {
     file.num_layers = file.num_encoder_layers;
     file.num_encoder_layers = file.num_decoder_layers = 0;  // the same as num_layers
     for (const nmt::Flag& flag : nmt::all_flags()) {
-      if (flag.name == "preset" || flag.name == "hparams_path") continue;
+      if (flag.group == nmt::FlagGroup::general) continue;
       EXPECT_EQ(nmt::value_text(flag, preset), nmt::value_text(flag, file)) << flag.name;
     }
   }

@@ -1252,6 +1252,65 @@ TEST_F(Training, TimeCountsWhatWasTrainedBefore) {
   EXPECT_EQ(read_log(path("log")).size(), steps);
 }
 
+// Training would go on for hours without becoming better, or a resumed run would stop elsewhere.
+TEST_F(Training, StopsEarlyAtTheSameStepAfterAResume) {
+  for (const char* metric : {"dev_ppl", "bleu"}) {
+    SCOPED_TRACE(metric);
+    const fs::path out = path(std::string("out-") + metric);
+    ParsedOptions parsed = options();
+    parsed.options.learning_rate = 0;  // nothing becomes better
+    parsed.options.num_train_steps = 30;
+    parsed.options.steps_per_eval = 3;
+    parsed.options.steps_per_external_eval = 3;
+    parsed.options.early_stopping = metric;
+    parsed.options.patience = 2;
+    parsed.options.num_keep_ckpts = 0;
+    parsed.options.out_dir = out.string();
+    const std::string output = run(2, parsed);
+    const std::string reason =
+        fmt::format("early stopping: 2 evaluations since step 3 gave no better {}", metric);
+    EXPECT_NE(output.find(reason), std::string::npos) << output;
+    EXPECT_NE(output.find("trained to step 9 "), std::string::npos) << output;
+    EXPECT_TRUE(fs::exists(out / "step-0000000009"));
+    EXPECT_EQ(fs::exists(out / "best_dev_ppl" / "step-0000000003"), metric == std::string("dev_ppl"));
+
+    const std::string again = run(2, parsed);
+    EXPECT_NE(again.find("trained to step 9 "), std::string::npos) << again;
+    EXPECT_NE(again.find(reason), std::string::npos) << again;
+    fs::remove_all(out / "step-0000000009");
+    const std::string resumed = run(2, parsed);
+    EXPECT_NE(resumed.find("going on from step 6\n"), std::string::npos) << resumed;
+    EXPECT_NE(resumed.find("trained to step 9 "), std::string::npos) << resumed;
+    parsed.options.patience = 3;
+    EXPECT_NE(run(2, parsed).find("trained to step 12 "), std::string::npos);
+  }
+}
+
+// A run would stop although it still becomes better, or by the score of another metric.
+TEST(EarlyStopping, CountsFromTheBestScore) {
+  Options options;
+  options.early_stopping = "ter";
+  options.patience = 2;
+  EarlyStopping early;
+  EXPECT_EQ(early.reason(options), "");
+  const auto stops = [&](double score, std::uint64_t step) {
+    early.note("ter", score, step);
+    return !early.reason(options).empty();
+  };
+  EXPECT_FALSE(stops(80, 1));
+  EXPECT_FALSE(stops(85, 2));
+  EXPECT_FALSE(stops(70, 3)) << "of ter, less is better";
+  EXPECT_FALSE(stops(std::nan(""), 4));
+  EXPECT_TRUE(stops(75, 5));
+  EXPECT_EQ(early.step, 3u);
+  options.early_stopping = "bleu";
+  EXPECT_EQ(early.reason(options), "");
+  early.note("bleu", std::nan(""), 6);
+  early.note("bleu", 1, 7);
+  early.note("bleu", 2, 8);
+  EXPECT_EQ(early.evaluations, 0) << "of bleu, more is better";
+}
+
 // Hosts with different files would train a wrong model unnoticed.
 TEST_F(Training, OtherDataOnARankIsAnError) {
   write_corpus("other", 200, CorpusSplit::train);
