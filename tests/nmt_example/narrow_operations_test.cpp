@@ -28,15 +28,17 @@ class NarrowOperation : public testing::TestWithParam<std::tuple<BackendCase, La
     return narrow(memory, Values(rows, cols, 7));
   }
 
+  /// `largest`: of what is added up after a rounding.
   template <typename Operation>
-  void expect_reference(Operation operation) {
+  void expect_reference(Operation operation, double largest = 0) {
     Memory memory(*backend_, std::get<1>(GetParam()));
     Memory reference(*reference_, std::get<1>(GetParam()));
     const Outputs actual = operation(memory), expected = operation(reference);
     const double roundoff = is_f16() ? 0x1p-11 : 0x1p-8;
     ASSERT_EQ(actual.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i) {
-      const Values bound = expected[i].map([&](double x) { return roundoff * std::abs(x) + 1e-5; });
+      const Values bound =
+          expected[i].map([&](double x) { return roundoff * (std::abs(x) + largest) + 1e-5; });
       EXPECT_TRUE(close(actual[i], expected[i], bound)) << "output " << i;
     }
   }
@@ -132,6 +134,66 @@ TEST_P(NarrowOperation, LstmCell) {
         // Masked rows have no activations.
         if (!masked) outputs.insert(outputs.end(), {memory.read(forward.gates), memory.read(forward.tanh_c)});
         return outputs;
+      });
+    }
+}
+
+TEST_P(NarrowOperation, Attention) {
+  const std::int64_t sentences = 3, source_steps = 9, target_steps = 2, rows = target_steps * sentences;
+  for (const auto& [units, depth] :
+       {std::pair<std::int64_t, std::int64_t>{1, 8}, {8, 5}, {20, 24}, {64, 13}, {600, 264}})
+    for (const bool additive : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << units << " units, depth " << depth << (additive ? ", additive" : ""));
+      const auto size = 1 / std::sqrt(static_cast<double>(units));
+      const Values query = narrow_values(rows, units, -size, size), v = random_.values(1, units, -size, size);
+      const Values keys = narrow_values(source_steps * sentences, units);
+      const Values memory_rows = narrow_values(source_steps * sentences, depth, -0.25, 0.25);
+      const Values d_context = narrow_values(rows, depth, -1 / static_cast<double>(depth));
+      const std::vector<std::int32_t> lengths_of = {9, 1, 4};
+      Values weights = narrow_values(rows, source_steps, 0, 0.25);
+      Values d_scores = narrow_values(rows, source_steps, -0.25, 0.25);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t s = lengths_of[static_cast<std::size_t>(r % sentences)]; s < source_steps; ++s)
+          weights(r, s) = d_scores(r, s) = 0;
+      }
+      expect_reference(
+          [&](Memory& memory) {
+            const AttentionShape shape{sentences, source_steps};
+            const Tensor scale = memory.tensor(Values(1, 1, 0.5)), d_scale = memory.tensor(Values(1, 1));
+            const Tensor d_v = memory.tensor(Values(1, units), Layout::contiguous);
+            AttentionScore score{.scale = scale}, d_score{.scale = d_scale};
+            if (additive) score = {.v = memory.tensor(v, Layout::contiguous)}, d_score = {.v = d_v};
+            const Indices lengths = memory.indices(lengths_of);
+            const Tensor q = narrow(memory, query), k = narrow(memory, keys), m = narrow(memory, memory_rows);
+            const Tensor given = narrow(memory, weights), d_given = narrow(memory, d_context);
+            const Tensor found = narrow(memory, rows, source_steps), context = narrow(memory, rows, depth);
+            const Tensor d_found = narrow(memory, rows, source_steps), d_query = narrow(memory, rows, units);
+            const Tensor d_keys = narrow(memory, keys.rows, units),
+                         d_memory = narrow(memory, keys.rows, depth);
+            memory->attention_forward(shape, score, q, k, m, lengths, found, context);
+            memory->attention_backward(shape, score, q, k, m, lengths, given, d_given, d_found, d_query);
+            memory->attention_memory_backward(shape, score, q, k, lengths, given, narrow(memory, d_scores),
+                                              d_given, d_keys, d_memory, d_score);
+            Outputs outputs;
+            for (const Tensor& output :
+                 {found, context, d_found, d_query, d_keys, d_memory, additive ? d_score.v : d_score.scale})
+              outputs.push_back(memory.read(output));
+            return outputs;
+          },
+          1);
+    }
+}
+
+TEST_P(NarrowOperation, ColumnSums) {
+  for (const std::int64_t rows : {1, 7, 300})
+    for (const std::int64_t cols : {1, 5, 8, 13, 40, 100}) {
+      SCOPED_TRACE(testing::Message() << rows << "x" << cols);
+      const Values x = narrow_values(rows, cols), start = random_.values(1, cols);
+      expect_reference([&](Memory& memory) {
+        const Tensor sums = memory.tensor(start);
+        memory->add_column_sums(narrow(memory, x), sums);
+        return Outputs{memory.read(sums)};
       });
     }
 }

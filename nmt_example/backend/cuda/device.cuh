@@ -75,6 +75,8 @@ struct Matrix {
   Index stride;
 
   Matrix(const Tensor& x) : data(x.as<T>()), stride(x.stride) {}
+  __device__ float operator()(Index r, Index c) const { return wide(data[r * stride + c]); }
+  __device__ void set(Index r, Index c, float value) const { narrow(value, data[r * stride + c]); }
   template <int n>
   __device__ Pack<float, n> load(Index r, Index c, Width<n>) const {
     const auto pack = *reinterpret_cast<const Pack<T, n>*>(data + r * stride + c);
@@ -111,6 +113,13 @@ __device__ void for_pack(bool packs, Index begin, Index thread, Index threads, I
   const Index first = begin + thread * (packs ? width : 1), step = packs ? 1 : threads;
   if (packs && first + width <= cols) return f(first, Width<width>());
   for (Index c = first, k = 0; k < width && c < cols; c += step, ++k) f(c, Width<1>());
+}
+
+/// Calls f(column, Width) for all columns, at which the block's threads take turns.
+template <int width, typename F>
+__device__ void for_columns(bool packs, Index cols, const F& f) {
+  for (Index begin = 0; begin < cols; begin += Index{blockDim.x} * width)
+    for_pack<width>(packs, begin, threadIdx.x, blockDim.x, cols, f);
 }
 
 /// Calls f with a value of the C++ type of a matrix's elements.

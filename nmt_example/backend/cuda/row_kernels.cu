@@ -6,21 +6,36 @@ namespace {
 
 constexpr unsigned sum_lanes = 32;
 
-/// A block sums 32 columns, each with 32 threads that take every 32nd row.
-__global__ void add_column_sums_kernel(View x, float* to) {
+/// A block sums 32 columns. A warp takes as many rows at once as packs leave lanes for.
+template <int width, typename T>
+__device__ void add_column_sums(const Matrix<T>& x, Index rows, Index cols, float* to) {
+  constexpr unsigned across = sum_lanes / width, rows_of_warp = sum_lanes / across;
   __shared__ float partial[sum_lanes][sum_lanes + 1];
-  const unsigned column_of_block = threadIdx.x % sum_lanes;
-  const unsigned first_row = threadIdx.x / sum_lanes;
-  const Index column = Index{blockIdx.x} * sum_lanes + column_of_block;
-  float sum = 0;
-  if (column < x.cols)
-    for (Index r = first_row; r < x.rows; r += sum_lanes) sum += x(r, column);
-  partial[first_row][column_of_block] = sum;
+  const unsigned lane = threadIdx.x % sum_lanes, warp = threadIdx.x / sum_lanes;
+  const Index first = Index{blockIdx.x} * sum_lanes + lane % across * width;
+  Pack<float, width> sums{};
+  for (Index r = warp * rows_of_warp + lane / across; r < rows; r += sum_lanes * rows_of_warp) {
+    if (first + width <= cols) {
+      sums += x.load(r, first, Width<width>());
+    } else {
+      for (Index c = first; c < cols; ++c) sums[static_cast<int>(c - first)] += x(r, c);
+    }
+  }
+  for (int k = 0; k < width; ++k) {
+    for (unsigned offset = across; offset < sum_lanes; offset *= 2)
+      sums[k] += __shfl_xor_sync(0xffffffffu, sums[k], static_cast<int>(offset));
+    if (lane < across) partial[warp][lane * width + static_cast<unsigned>(k)] = sums[k];
+  }
   __syncthreads();
   // Transposed, so that a warp holds the 32 sums of one column.
-  const float total = reduce_warp(partial[column_of_block][first_row], Add{});
-  const Index reduced = Index{blockIdx.x} * sum_lanes + first_row;
-  if (column_of_block == 0 && reduced < x.cols) to[reduced] += total;
+  const float total = reduce_warp(partial[lane][warp], Add{});
+  const Index column = Index{blockIdx.x} * sum_lanes + warp;
+  if (lane == 0 && column < cols) to[column] += total;
+}
+
+template <typename T>
+__global__ void add_column_sums_kernel(Matrix<T> x, Index rows, Index cols, bool packs, float* to) {
+  packs ? add_column_sums<pack_width<T>>(x, rows, cols, to) : add_column_sums<1>(x, rows, cols, to);
 }
 
 template <typename A, typename B>
@@ -76,6 +91,35 @@ void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, 
       [=] __device__(Index r, Index c, auto n) { target.store(row[r], c, source.load(r, c, n)); });
 }
 
+template <typename A, typename B>
+void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
+  const Matrix<A> source(from);
+  const Matrix<B> target(to);
+  const std::int32_t* const column = columns.data;
+  for_each(stream, to.rows, to.cols,
+           [=] __device__(Index r, Index c) { target.set(r, c, source(r, column[c])); });
+}
+
+template <typename A, typename B>
+void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
+  const Matrix<A> source(from);
+  const Matrix<B> target(to);
+  const std::int32_t* const column = columns.data;
+  for_each(stream, from.rows, from.cols, [=] __device__(Index r, Index c) {
+    target.set(r, column[c], target(r, column[c]) + source(r, c));
+  });
+}
+
+template <typename T>
+void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
+                      float value) {
+  const Matrix<T> target(x);
+  const std::int32_t* const keep = kept.data;
+  for_each(stream, x.rows, x.cols - first, [=] __device__(Index r, Index c) {
+    if (first + c != keep[r]) target.set(r, first + c, value);
+  });
+}
+
 /// What `dropout` knows of its rows.
 struct DropoutRows {
   const PhiloxKey* key;
@@ -109,7 +153,7 @@ void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const Dropou
 
 bool kernels_run_here() {
   cudaFuncAttributes attributes{};
-  const bool found = cudaFuncGetAttributes(&attributes, add_column_sums_kernel) == cudaSuccess;
+  const bool found = cudaFuncGetAttributes(&attributes, add_column_sums_kernel<float>) == cudaSuccess;
   if (!found) cudaGetLastError();
   return found;
 }
@@ -140,33 +184,27 @@ void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, 
 }
 
 void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
-  const View source = from, target = to;
-  const std::int32_t* const column = columns.data;
-  for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target.set(r, c, source(r, column[c])); });
+  with_types(from.type, to.type,
+             [&]<typename A, typename B>(A, B) { gather_columns<A, B>(stream, from, columns, to); });
 }
 
 void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
-  const View source = from, target = to;
-  const std::int32_t* const column = columns.data;
-  for_each(stream, from.rows, from.cols, [=] __device__(Index r, Index c) {
-    target.set(r, column[c], target(r, column[c]) + source(r, c));
-  });
+  with_types(from.type, to.type,
+             [&]<typename A, typename B>(A, B) { add_to_columns<A, B>(stream, from, columns, to); });
 }
 
 void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
                       float value) {
-  const View target = x;
-  const std::int32_t* const keep = kept.data;
-  for_each(stream, x.rows, x.cols - first, [=] __device__(Index r, Index c) {
-    if (first + c != keep[r]) target.set(r, first + c, value);
-  });
+  with_type(x.type, [&]<typename T>(T) { fill_columns_but<T>(stream, x, first, kept, value); });
 }
 
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
   if (x.empty()) return;
   const auto blocks = static_cast<unsigned>((x.cols + sum_lanes - 1) / sum_lanes);
-  launch_kernel(stream, add_column_sums_kernel, blocks, sum_lanes * sum_lanes, x, to.as<float>());
+  with_type(x.type, [&]<typename T>(T) {
+    launch_kernel(stream, add_column_sums_kernel<T>, blocks, sum_lanes * sum_lanes, x, x.rows, x.cols,
+                  moves_packs(x), to.as<float>());
+  });
 }
 
 void dropout(cudaStream_t stream, const Tensor& x, const Tensor& y, const PhiloxKey* key,

@@ -6,12 +6,6 @@ namespace {
 
 constexpr unsigned row_threads = 512;
 
-__device__ float row_max(const float* x, Index n) {
-  float largest = -INFINITY;
-  for (Index v = threadIdx.x; v < n; v += blockDim.x) largest = fmaxf(largest, x[v]);
-  return block_max(largest);
-}
-
 /// What a block needs to know of the rows' losses.
 template <typename T>
 struct CrossEntropy {
@@ -108,13 +102,44 @@ __global__ void add_row_losses_kernel(const double* row_losses, Index rows, doub
   sums[1] += smoothed;
 }
 
-__global__ void log_softmax_kernel(View logits) {
-  float* const x = logits.row(blockIdx.x);
-  const float largest = row_max(x, logits.cols);
-  float exp_sum = 0;
-  for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) exp_sum += expf(x[v] - largest);
-  const auto log_sum = static_cast<float>(log(block_sum(static_cast<double>(exp_sum))));
-  for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) x[v] = (x[v] - largest) - log_sum;
+constexpr int logits_width = pack_width<float>;
+
+/// A block's row of logits, and its log-probabilities.
+struct LogitsRow {
+  Matrix<float> logits;
+  Index vocabulary;
+  bool packs;
+  float largest = 0, log_sum = 0;
+
+  LogitsRow(const Tensor& x) : logits(x), vocabulary(x.cols), packs(moves_packs(x)) {}
+  /// Calls f(column, value) for a thread's columns.
+  template <typename F>
+  __device__ void for_values(const F& f) const {
+    for_columns<logits_width>(packs, vocabulary, [&](Index v, auto n) {
+      const auto x = logits.load(blockIdx.x, v, n);
+      for (int k = 0; k < n; ++k) f(v + k, x[k]);
+    });
+  }
+  __device__ void sum_up() {
+    largest = -INFINITY;
+    for_values([&](Index, float x) { largest = fmaxf(largest, x); });
+    largest = block_max(largest);
+    float exp_sum = 0;
+    for_values([&](Index, float x) { exp_sum += expf(x - largest); });
+    log_sum = static_cast<float>(log(block_sum(static_cast<double>(exp_sum))));
+  }
+  /// After `sum_up`.
+  __device__ float log_probability(float x) const { return (x - largest) - log_sum; }
+  __device__ float log_probability_of(Index v) const { return log_probability(logits(blockIdx.x, v)); }
+};
+
+__global__ void log_softmax_kernel(LogitsRow row) {
+  row.sum_up();
+  for_columns<logits_width>(row.packs, row.vocabulary, [&](Index v, auto n) {
+    auto x = row.logits.load(blockIdx.x, v, n);
+    for (int k = 0; k < n; ++k) x[k] = row.log_probability(x[k]);
+    row.logits.store(blockIdx.x, v, x);
+  });
 }
 
 struct MaxKey {
@@ -131,27 +156,23 @@ __device__ unsigned long long key_of(float value, Index column) {
 }
 
 /// Finds the best columns one after the other: each is the best of those that are worse than the one before.
-__global__ void best_log_softmax_kernel(View logits, Index also, Index count, double* best, Index stride) {
-  const float* const x = logits.row(blockIdx.x);
+__global__ void best_log_softmax_kernel(LogitsRow row, Index also, Index count, double* best, Index stride) {
   double* const found = best + blockIdx.x * stride;
-  const float largest = row_max(x, logits.cols);
-  float exp_sum = 0;
-  for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) exp_sum += expf(x[v] - largest);
-  const auto log_sum = static_cast<float>(log(block_sum(static_cast<double>(exp_sum))));
+  row.sum_up();
   unsigned long long before = ~0ull;
   for (Index i = 0; i < count; ++i) {
     unsigned long long key = 0;
-    for (Index v = threadIdx.x; v < logits.cols; v += blockDim.x) {
-      const unsigned long long other = key_of((x[v] - largest) - log_sum, v);
+    row.for_values([&](Index v, float x) {
+      const unsigned long long other = key_of(row.log_probability(x), v);
       if (other < before) key = MaxKey{}(key, other);
-    }
+    });
     before = reduce_block(key, 0ull, MaxKey{});
     if (threadIdx.x != 0) continue;
     const Index column = 0xfffffffeu - static_cast<unsigned>(before);
     found[i] = static_cast<double>(column);
-    found[count + i] = (x[column] - largest) - log_sum;
+    found[count + i] = row.log_probability_of(column);
   }
-  if (threadIdx.x == 0) found[2 * count] = (x[also] - largest) - log_sum;
+  if (threadIdx.x == 0) found[2 * count] = row.log_probability_of(also);
 }
 
 }  // namespace
