@@ -19,7 +19,7 @@ cmake --build build --target ddl_nmt
 # copy between processes directly; and it would bind each of two ranks to one core.
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_vader_single_copy_mechanism=none
 rm -rf "$model"
-mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt --preset=quickstart --out_dir="$model" "$@"
+mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt train --preset=quickstart --out_dir="$model" "$@"
 
 cat <<EOF
 
@@ -31,15 +31,15 @@ EOF
 cat <<EOF
 
   # Translate a sentence:
-  echo "The answer is three thousand four hundred and twelve." | build/bin/ddl_nmt --infer --out_dir=$model
+  echo "The answer is three thousand four hundred and twelve." | build/bin/ddl_nmt translate --model=$model
 
   # Train on text files, here Multi30k (downloads it):
   bash nmt_example/get_multi30k.sh build/multi30k
-  mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt --preset=multi30k --out_dir=build/multi30k-model \\
+  mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt train --preset=multi30k --out_dir=build/multi30k-model \\
     --train_prefix=build/multi30k/train --dev_prefix=build/multi30k/val --test_prefix=build/multi30k/test_2016_flickr
 
-  # See a model's size and all options without training; all flags; run the tests:
-  build/bin/ddl_nmt --preset=ddl_reference --describe
+  # See a model's size and all options without training; all commands; run the tests:
+  build/bin/ddl_nmt train --preset=ddl_reference --describe
   build/bin/ddl_nmt --help
   bash tests/run.sh
 EOF

@@ -10,6 +10,7 @@ std::string describe_options(const Options& options) {
   std::string text;
   const Flag* previous = nullptr;
   for (const Flag& flag : all_flags()) {
+    if (flag.group == FlagGroup::command) continue;
     if (previous == nullptr || previous->group != flag.group) text += fmt::format("{}\n", title(flag.group));
     previous = &flag;
     const std::string value = value_text(flag, options);

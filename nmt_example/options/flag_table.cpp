@@ -11,6 +11,7 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/metrics/metric.hpp"
+#include "nmt_example/options/command_syntax.hpp"
 
 namespace nmt {
 namespace {
@@ -391,6 +392,9 @@ std::vector<Flag> make_table() {
                      "Numbers of the lines to translate, from 0, separated by commas; empty: all"})),
       this_run(rare({"inference_ref_file", translating, &O::inference_ref_file,
                      "References of the lines, to print the metrics of their translations"})),
+
+      this_run({"model", command, &O::model,
+                "Directory of a run, whose newest checkpoint is taken, or a checkpoint"}),
   };
 }
 
@@ -487,6 +491,8 @@ std::string_view title(FlagGroup group) {
       return "Checkpoints, scores and logs";
     case translating:
       return "Translating";
+    case command:
+      return "This command";
   }
   return "";
 }
@@ -524,6 +530,14 @@ const Flag* find_flag(std::string_view name) {
   const auto flags = all_flags();
   const auto found = std::ranges::find(flags, name, &Flag::name);
   return found == flags.end() ? nullptr : &*found;
+}
+
+std::vector<std::string_view> flags_without_command() {
+  std::vector<std::string_view> names;
+  for (const Flag& flag : all_flags()) {
+    if (flag.group != command) names.push_back(flag.name);
+  }
+  return names;
 }
 
 std::string value_text(const Flag& flag, const Options& options) {

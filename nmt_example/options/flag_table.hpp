@@ -13,8 +13,9 @@
 
 namespace nmt {
 
-/// What a flag is for: its section in --help and --describe, in this order.
-enum class FlagGroup { general, data, model, training, distribution, saving, translating };
+/// What a flag is for: its section in --help and --describe. Those of `command` belong to single subcommands
+/// of ddl_nmt, and are not options of a run.
+enum class FlagGroup { general, data, model, training, distribution, saving, translating, command };
 
 /// The group's title, e.g. "Model".
 std::string_view title(FlagGroup group);

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
+#include "nmt_example/options/command_syntax.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/nearest_name.hpp"
 #include "nmt_example/options/tensorflow_nmt_flags.hpp"
@@ -70,10 +71,12 @@ std::vector<Setting> options_in_json(const std::string& text, const std::string&
       continue;
     }
     const Flag* flag = find_flag(name);
-    if (flag == nullptr) {
+    if (flag == nullptr || flag->group == FlagGroup::command) {
+      std::vector<std::string_view> names = flags_without_command();
+      for (const TensorflowNmtFlag& known : tensorflow_nmt_flags()) names.push_back(known.name);
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
                        fmt::format("{}: unknown option \"{}\"; the nearest is \"{}\"", where, name,
-                                   nearest_flag_name(name)));
+                                   nearest_name(name, names)));
     }
     if (!has_type_of(*flag, value)) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
@@ -126,12 +129,13 @@ std::string json_of(const Options& options, const std::function<bool(const Flag&
 }  // namespace
 
 std::string to_json(const Options& options) {
-  return json_of(options, [](const Flag&) { return true; });
+  return json_of(options, [](const Flag& flag) { return flag.group != FlagGroup::command; });
 }
 
 std::string config_of(const Options& options) {
   return json_of(options, [](const Flag& flag) {
-    return flag.group != FlagGroup::general && flag.name != "override_loaded_hparams";
+    return flag.group != FlagGroup::general && flag.group != FlagGroup::command &&
+           flag.name != "override_loaded_hparams";
   });
 }
 

@@ -5,9 +5,6 @@
 #include <utility>
 #include <vector>
 
-#include "nmt_example/options/flag_table.hpp"
-#include "nmt_example/options/tensorflow_nmt_flags.hpp"
-
 namespace nmt {
 namespace {
 
@@ -27,12 +24,9 @@ std::size_t distance(std::string_view from, std::string_view to) {
 
 }  // namespace
 
-std::string_view nearest_flag_name(std::string_view name) {
-  std::vector<std::string_view> names = {"help", "version"};
-  for (const Flag& flag : all_flags()) names.push_back(flag.name);
-  for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) names.push_back(flag.name);
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names) {
   name = name.substr(0, 64);  // a longer name is no typing mistake
-  return *std::ranges::min_element(names, {}, [&](std::string_view flag) { return distance(name, flag); });
+  return *std::ranges::min_element(names, {}, [&](std::string_view other) { return distance(name, other); });
 }
 
 }  // namespace nmt

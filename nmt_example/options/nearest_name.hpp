@@ -1,11 +1,12 @@
 #pragma once
 
+#include <span>
 #include <string_view>
 
 namespace nmt {
 
-/// The known flag whose name needs the fewest insertions, deletions and replacements to become `name`
-/// (Levenshtein 1966); tensorflow/nmt's flags count as known.
-std::string_view nearest_flag_name(std::string_view name);
+/// The one of `names` that needs the fewest insertions, deletions and replacements to become `name`
+/// (Levenshtein 1966). There must be one.
+std::string_view nearest_name(std::string_view name, std::span<const std::string_view> names);
 
 }  // namespace nmt

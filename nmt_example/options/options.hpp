@@ -149,6 +149,8 @@ struct Options {
   int infer_batch_size = 32;
   int src_max_len_infer = 0;  ///< 0: no limit.
   int tgt_max_len_infer = 0;  ///< 0: twice the source's length plus 10.
+  // Of single commands.
+  std::string model;  ///< A run's directory, or a checkpoint.
 
   /// The size of what the output layer reads.
   [[nodiscard]] int output_units() const {
@@ -160,11 +162,14 @@ struct Options {
   [[nodiscard]] int decoder_layers() const { return num_decoder_layers ? num_decoder_layers : num_layers; }
 };
 
+struct CommandSyntax;
+
 /// The parsed command line.
 struct ParsedOptions {
   Options options;
   std::vector<std::string> explicitly_set;  ///< Flags given on the command line or in the file of options.
   std::vector<std::string> notices;         ///< What a person should be told about the flags.
+  std::vector<std::string> arguments;       ///< What is no flag, of a command that takes such.
   bool help = false;
   bool help_all = false;  ///< --help=all
   bool version = false;
@@ -175,7 +180,9 @@ struct ParsedOptions {
 /// its values separated by commas, and null leaves a flag as it is. A flag of tensorflow/nmt without a member
 /// here is accepted with the value that matches the behaviour here, or with any value if none changes a
 /// result. The values' ranges are checked, and what they are together (`validate`) unless a checkpoint may
-/// add to them, that is with --out_dir or --ckpt. Some settings imply others, unless a flag says otherwise:
+/// add to them, that is with --out_dir, --ckpt or a command. With a command, `argv` is as for a program of
+/// that name, and only the command's flags are taken. Some settings imply others, unless a flag says
+/// otherwise:
 /// - `--inference_input_file` means `--infer`; `--sampling_temperature` above 0 means `--infer_mode=sample`,
 ///   `--beam_width` above 0 means `--infer_mode=beam_search`, and `--infer_mode` sets what another mode needs
 ///   to 0;
@@ -186,7 +193,7 @@ struct ParsedOptions {
 /// Throws `ddl::Error`: `invalid_argument` for an unknown flag (naming the nearest), an unknown preset, a
 /// value of the wrong form, or a combination that cannot work; `unsupported` for something of
 /// tensorflow/nmt that is not available; `io` or `corrupt_data` for the file of options.
-ParsedOptions parse_options(int argc, const char* const* argv);
+ParsedOptions parse_options(int argc, const char* const* argv, const CommandSyntax* command = nullptr);
 
 /// The options of a run that goes on from a checkpoint, or translates with it: those that were saved, changed
 /// by this run's flags, preset and file of options, and by what these imply. With
@@ -206,10 +213,6 @@ std::string flags_without_effect(const Options& options, const ParsedOptions& pa
 /// The numbers of --inference_list, of a text of `lines` lines; all of them if the list is empty. Throws
 /// `invalid_argument` for what is no number of a line.
 std::vector<std::size_t> inference_indices(const std::string& list, std::size_t lines);
-
-/// The text of --help: flags by what they are for, each with its default and the values that it allows.
-/// `all`: also the rare ones, and those of tensorflow/nmt that change nothing here.
-std::string help_text(bool all = false);
 
 /// A table for --describe: by group, each flag with its value, and a star if it differs from the default.
 std::string describe_options(const Options& options);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "nmt_example/options/command_syntax.hpp"
 #include "nmt_example/options/config_file.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/nearest_name.hpp"
@@ -20,43 +21,40 @@ namespace {
 namespace po = boost::program_options;
 using Settings = std::vector<Setting>;
 
-[[noreturn]] void fail(const std::string& message) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   message + (message.ends_with('?') ? " --help" : "; --help") + " lists all flags");
-}
-
-std::string help_of(const Flag& flag) {
-  std::string text(flag.help);
-  const std::string allowed = flag.allowed();
-  if (!allowed.empty()) text += fmt::format(" [{}]", allowed);
-  const std::string value = value_text(flag, Options());
-  return text + fmt::format(" (default {})", value.empty() ? "\"\"" : value);
-}
-
-po::options_description described(FlagGroup group, bool all) {
-  po::options_description description(std::string(title(group)), 110, 70);
-  if (group == FlagGroup::general) {
-    description.add_options()("help,h", po::value<std::string>()->implicit_value("")->value_name("[all]"),
-                              "This text; --help=all: also the flags that are rarely needed")("version",
-                                                                                              "The version");
+/// What a command line may hold.
+class Syntax {
+ public:
+  explicit Syntax(const CommandSyntax* command)
+      : command_(command), names_(command != nullptr ? command->flags : flags_without_command()) {
+    if (command == nullptr) {
+      for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) names_.push_back(flag.name);
+    }
+    names_.insert(names_.end(), {"help", "version"});
   }
-  for (const Flag& flag : all_flags()) {
-    if (flag.group != group || (flag.rare && !all)) continue;
-    auto* value = po::value<std::string>()->value_name(flag.is_switch() ? "[BOOL]" : "VALUE");
-    description.add_options()(std::string(flag.name).c_str(), value, help_of(flag).c_str());
+
+  [[nodiscard]] std::span<const std::string_view> names() const { return names_; }
+  [[nodiscard]] bool takes_arguments() const { return command_ != nullptr && !command_->arguments.empty(); }
+
+  [[noreturn]] void fail(const std::string& message) const {
+    const std::string program = command_ != nullptr ? fmt::format("ddl_nmt {} ", command_->name) : "";
+    throw ddl::Error(
+        ddl::ErrorCode::invalid_argument,
+        fmt::format("{}{} {}--help lists all flags", message, message.ends_with('?') ? "" : ";", program));
   }
-  return description;
-}
 
-constexpr FlagGroup groups[] = {FlagGroup::general,    FlagGroup::data,         FlagGroup::model,
-                                FlagGroup::training,   FlagGroup::distribution, FlagGroup::saving,
-                                FlagGroup::translating};
+  [[noreturn]] void refuse(const std::string& name) const {
+    const std::string_view nearest = nearest_name(name, names_);
+    if (find_flag(name) == nullptr) {
+      fail(fmt::format("unknown flag --{}; did you mean --{}?", name, nearest));
+    }
+    fail(fmt::format("ddl_nmt {} does not take --{}; the nearest flag that it takes is --{}",
+                     command_ != nullptr ? command_->name : "without a command", name, nearest));
+  }
 
-po::options_description documented_flags(bool all) {
-  po::options_description description(110, 70);
-  for (const FlagGroup group : groups) description.add(described(group, all));
-  return description;
-}
+ private:
+  const CommandSyntax* command_;
+  std::vector<std::string_view> names_;
+};
 
 bool is_switch(const std::string& name) {
   const Flag* flag = find_flag(name);
@@ -87,7 +85,8 @@ std::vector<po::option> read_adjacent_value_or_switch(std::vector<std::string>& 
   } else {
     const bool known = find_flag(name) != nullptr || find_tensorflow_nmt_flag(name) != nullptr;
     if (known && arguments.size() > 1 && arguments[1].starts_with("--")) {
-      fail(fmt::format("--{}: its value is missing before {}", name, arguments[1]));
+      throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                       fmt::format("--{}: its value is missing before {}", name, arguments[1]));
     }
     return {};
   }
@@ -105,18 +104,23 @@ po::parsed_options split(int argc, const char* const* argv, const po::options_de
       .run();
 }
 
-Settings read_flags(int argc, const char* const* argv, ParsedOptions& parsed) {
-  po::options_description known = documented_flags(true);
-  for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) {
-    known.add_options()(std::string(flag.name).c_str(), po::value<std::string>());
+Settings read_flags(int argc, const char* const* argv, const Syntax& syntax, ParsedOptions& parsed) {
+  po::options_description known;
+  for (const std::string_view name : syntax.names()) {
+    auto* value = po::value<std::string>();
+    if (name == "help" || name == "version") value->implicit_value("");
+    known.add_options()(name == "help" ? "help,h" : std::string(name).c_str(), value);
   }
   Settings settings;
   try {
     for (const po::option& option : split(argc, argv, known).options) {
       const std::string& name = option.string_key;
-      if (name.empty())
-        fail(fmt::format("unexpected argument '{}': flags start with --", option.value.at(0)));
-      if (name == "help") {
+      if (name.empty()) {
+        if (!syntax.takes_arguments()) {
+          syntax.fail(fmt::format("unexpected argument '{}': flags start with --", option.value.at(0)));
+        }
+        parsed.arguments.push_back(option.value.at(0));
+      } else if (name == "help") {
         parsed.help = true;
         parsed.help_all = !option.value.empty() && option.value.front() == "all";
       } else if (name == "version") {
@@ -129,9 +133,9 @@ Settings read_flags(int argc, const char* const* argv, ParsedOptions& parsed) {
     std::string name = error.get_option_name();
     name = name.substr(0, name.find('='));
     name.erase(0, name.find_first_not_of('-'));
-    fail(fmt::format("unknown flag --{}; did you mean --{}?", name, nearest_flag_name(name)));
+    syntax.refuse(name);
   } catch (const po::error& error) {
-    fail(error.what());
+    syntax.fail(error.what());
   }
   return settings;
 }
@@ -241,9 +245,9 @@ void check_tensorflow_nmt_flags(const Settings& settings, ParsedOptions& parsed)
 
 }  // namespace
 
-ParsedOptions parse_options(int argc, const char* const* argv) {
+ParsedOptions parse_options(int argc, const char* const* argv, const CommandSyntax* command) {
   ParsedOptions parsed;
-  const Settings flags = read_flags(argc, argv, parsed);
+  const Settings flags = read_flags(argc, argv, Syntax(command), parsed);
   if (parsed.help || parsed.version) return parsed;
   Settings settings = settings_in_file(flags);
   settings.insert(settings.end(), flags.begin(), flags.end());
@@ -263,7 +267,7 @@ ParsedOptions parse_options(int argc, const char* const* argv) {
   const Options& options = parsed.options;
   const bool may_go_on =
       !options.describe && !options.dump_config && !(options.out_dir.empty() && options.ckpt.empty());
-  may_go_on ? validate_values(options) : validate(options);
+  may_go_on || command != nullptr ? validate_values(options) : validate(options);
   return parsed;
 }
 
@@ -325,28 +329,6 @@ std::vector<std::size_t> inference_indices(const std::string& list, std::size_t 
     begin = end + 1;
   }
   return indices;
-}
-
-std::string help_text(bool all) {
-  std::ostringstream text;
-  text
-      << "Usage: mpirun -np RANKS ddl_nmt [--flag=value | --flag value | --switch] ...\n"
-         "Trains an LSTM translator on all ranks together, or translates with one (--infer).\n"
-         "Flags have the names and meanings of tensorflow/nmt. What counts steps also takes updates, which "
-         "are "
-         "steps\n(500u, 10ku, 1Mu), and epochs (5e, 0.5e); the end of training (num_train_steps) also a time "
-         "(2h, 30m, 90s)\nor words of the target text, with the sentences' ends (500kw, 50Mw).\n"
-      << documented_flags(all) << "\nPresets:\n";
-  for (const Preset& preset : presets()) text << fmt::format("  {:<15} {}\n", preset.name, preset.help);
-  if (!all) {
-    text << "\n--help=all lists the flags that are rarely needed, too.\n";
-    return text.str();
-  }
-  text << "\nFlags of tensorflow/nmt that are accepted with the values of what is done here:\n";
-  for (const TensorflowNmtFlag& flag : tensorflow_nmt_flags()) {
-    text << fmt::format("  --{:<27} {}: {}\n", flag.name, flag.accepted_text(), flag.instead);
-  }
-  return text.str();
 }
 
 }  // namespace nmt

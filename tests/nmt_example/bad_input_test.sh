@@ -63,6 +63,11 @@ runs "empty file" 1 "empty.en|empty" "${flags[@]}" --train_prefix=empty
 runs "line counts" 1 "short.en has 2 lines|short.de has 4" "${flags[@]}" --train_prefix=short
 runs "invalid UTF-8" 1 "latin.en:2|UTF-8" "${flags[@]}" --dev_prefix=latin
 runs "unknown flag" 2 "--lerning_rate|did you mean --learning_rate?" "${flags[@]}" --lerning_rate=1
+runs "unknown command" 2 "unknown command tarin|did you mean train?" tarin "${flags[@]}"
+runs "flag of another command" 2 "ddl_nmt translate does not take --learning_rate" translate --model=out \
+  --learning_rate=1
+runs "command and no model" 2 "--model is missing" translate
+runs "command and no checkpoint" 1 "--model=nowhere" translate --model=nowhere
 runs "unknown preset" 2 "quikstart|quickstart" --preset=quikstart
 runs "a unit that a flag has not" 2 "--steps_per_eval=2h|epochs, as 5e" "${flags[@]}" --steps_per_eval=2h
 runs "batch of zero" 2 "--batch_size=0|at least 1" "${flags[@]}" --batch_size=0
@@ -78,7 +83,7 @@ runs "a line that is not there" 2 "--inference_list=1,4|from 0 to 3" --out_dir=o
   --inference_list=1,4
 runs "too few references" 1 "short.en has 2 lines and the input 4" --out_dir=out --inference_input_file=t.en \
   --inference_ref_file=short.en
-runs "no checkpoint" 1 "--out_dir=nowhere|--ckpt" --infer --out_dir=nowhere
+runs "no checkpoint" 1 "--out_dir=nowhere" --infer --out_dir=nowhere
 runs "inference from a missing file" 1 "nowhere" --out_dir=out --inference_input_file=nowhere
 runs "inference and invalid UTF-8" 1 "latin.en:2|UTF-8" --out_dir=out --inference_input_file=latin.en
 runs "inference to nowhere" 1 "--inference_output_file=nowhere/x" --out_dir=out --inference_input_file=t.en \
@@ -146,7 +151,8 @@ before=()
 wait
 
 # Printed once, whatever the number of ranks, with exit status 0.
-for flag in --version --help; do
+for flag in --version --help "train --help" "translate --help"; do
+  # shellcheck disable=SC2086
   timeout 120 "${launcher[@]}" "$ddl_nmt" $flag </dev/null >asked 2>&1 || complain "$flag fails" asked
   (($(grep -c '^ddl_nmt \|^Usage: ' asked) == 1)) || complain "$flag is not printed once" asked
 done

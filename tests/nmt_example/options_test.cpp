@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "ddl/error.hpp"
+#include "nmt_example/commands/command.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/nearest_name.hpp"
 #include "nmt_example/options/presets.hpp"
@@ -114,7 +115,7 @@ TEST(Options, UnknownFlagNamesTheNearest) {
   expect_parts(invalid({"--num_unit=3"}), {"unknown flag --num_unit;", "--num_units?"});
   expect_parts(invalid({"--batchsize", "3"}), {"--batch_size?"});
   expect_parts(invalid({"--atention=luong"}), {"--attention?"});
-  EXPECT_EQ(nmt::nearest_flag_name("hlep"), "help");
+  expect_parts(invalid({"--hlep"}), {"did you mean --help?"});
 }
 
 TEST(Options, StrayWordsAndMissingValues) {
@@ -692,16 +693,18 @@ TEST(Options, JsonKeepsEveryOption) {
 }
 
 TEST(Options, HelpAndDescriptionNameEveryFlag) {
-  const std::string help = nmt::help_text(true);
+  const std::string help = nmt::help_of_program(true);
   const std::string description = nmt::describe_options(described({"--num_units=48"}));
   for (const nmt::Flag& flag : nmt::all_flags()) {
+    if (flag.group == nmt::FlagGroup::command) continue;
     EXPECT_NE(help.find(fmt::format("--{}", flag.name)), std::string::npos) << flag.name;
     EXPECT_NE(description.find(fmt::format(" {} ", flag.name)), std::string::npos) << flag.name;
   }
   expect_parts(help, {"(default 32)", "scaled_luong", "ddl_reference"});
   expect_parts(description, {"* num_units                 48\n", "  num_layers                2\n"});
-  const std::string common = nmt::help_text();
+  const std::string common = nmt::help_of_program(false);
   for (const nmt::Flag& flag : nmt::all_flags()) {
+    if (flag.group == nmt::FlagGroup::command) continue;
     EXPECT_EQ(common.find(fmt::format("--{} ", flag.name)) == std::string::npos, flag.rare) << flag.name;
   }
   expect_parts(common, {"Data and vocabulary:", "Model:", "Training:", "Distribution over ranks and devices:",
@@ -713,6 +716,52 @@ TEST(Options, HelpAndDescriptionNameEveryFlag) {
   EXPECT_TRUE(parse({"--help"}).help);
   EXPECT_TRUE(parse({"-h"}).help);
   EXPECT_TRUE(parse({"--version"}).version);
+}
+
+nmt::ParsedOptions parse(const nmt::Command& command, std::vector<const char*> arguments) {
+  arguments.insert(arguments.begin(), "command");
+  return nmt::parse_options(static_cast<int>(arguments.size()), arguments.data(), &command.syntax);
+}
+
+// A command would lack a flag that its help or its example names, or the list of commands would lack a
+// command.
+TEST(Commands, HelpShowsFlagsAndExample) {
+  const std::string list = nmt::help_of_program(false);
+  for (const nmt::Command& command : nmt::commands()) {
+    SCOPED_TRACE(command.syntax.name);
+    expect_parts(list, {fmt::format("  {:<10} {}\n", command.syntax.name, command.syntax.purpose)});
+    EXPECT_LT(list.find(command.syntax.purpose), list.find("--num_units"));
+    const std::string help = nmt::help_text(command.syntax, true);
+    expect_parts(help, {"Usage: ", std::string(command.syntax.example)});
+    for (const nmt::Flag& flag : nmt::all_flags()) {
+      const bool is_taken = std::ranges::count(command.syntax.flags, flag.name) > 0;
+      EXPECT_EQ(help.find(fmt::format("  --{} ", flag.name)) != std::string::npos, is_taken) << flag.name;
+    }
+    for (const std::string_view name : command.syntax.flags) {
+      EXPECT_NE(nmt::find_flag(name), nullptr) << name << " is in no table";
+    }
+    const std::string example(command.syntax.example);
+    for (std::size_t at = example.find(" --"); at != std::string::npos; at = example.find(" --", at + 1)) {
+      const std::string flag = example.substr(at + 3, example.find_first_of("= \n", at + 3) - at - 3);
+      EXPECT_EQ(std::ranges::count(command.syntax.flags, flag), 1) << flag;
+    }
+    EXPECT_TRUE(parse(command, {"--help"}).help);
+  }
+}
+
+// A flag that a command does not use would be ignored, and a mistyped command or flag be hard to correct.
+TEST(Commands, RefuseWhatTheyDoNotTake) {
+  const auto refused = [](std::vector<const char*> arguments) {
+    return ddl::test::message_of(ddl::ErrorCode::invalid_argument,
+                                 [&] { parse(nmt::find_command("translate"), std::move(arguments)); });
+  };
+  expect_parts(refused({"--learning_rate=1"}), {"ddl_nmt translate does not take --learning_rate", "--help"});
+  expect_parts(refused({"--beam_widht=1"}), {"unknown flag --beam_widht; did you mean --beam_width?"});
+  expect_parts(refused({"words"}), {"unexpected argument 'words'"});
+  expect_parts(invalid({"--model=out"}), {"without a command does not take --model"});
+  EXPECT_EQ(parse(nmt::find_command("translate"), {"--model", "out"}).options.model, "out");
+  expect_parts(ddl::test::message_of(ddl::ErrorCode::invalid_argument, [] { nmt::find_command("trane"); }),
+               {"unknown command trane", "did you mean train?"});
 }
 
 }  // namespace
