@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "ddl/error.hpp"
-#include "nmt_example/data/parallel_text.hpp"
+#include "nmt_example/data/line_reader.hpp"
 #include "nmt_example/data/vocabulary_model.hpp"
 
 namespace nmt {

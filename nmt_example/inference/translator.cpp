@@ -117,18 +117,18 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
 }
 
 std::vector<std::string> Translator::translate(ddl::Context& context, std::span<const std::string> lines,
-                                               int each) {
+                                               int each, std::size_t before) {
   const auto ranks = static_cast<std::size_t>(context.size());
   const auto rank = static_cast<std::size_t>(context.rank());
   std::vector<std::string> mine;
   for (std::size_t i = rank; i < lines.size(); i += ranks) mine.push_back(lines[i]);
   std::string joined;
   context.on_all_ranks("translate", [&] {
-    for (const std::string& line : translate(mine, each, rank + 1, ranks)) joined += line + '\n';
+    for (const std::string& line : translate(mine, each, before + rank + 1, ranks)) joined += line + '\n';
   });
   if (source_max_ > 0 && !noticed_) {
     double count[1] = {static_cast<double>(cut_)};
-    double number[1] = {static_cast<double>(cut_ > 0 ? first_cut_ : lines.size())};
+    double number[1] = {static_cast<double>(cut_ > 0 ? first_cut_ : before + lines.size())};
     context.communicator().all_reduce(std::span(count));
     context.communicator().all_reduce(std::span(number), ddl::ReduceOp::min);
     noticed_ = count[0] > 0;

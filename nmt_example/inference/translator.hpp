@@ -24,10 +24,11 @@ class Translator {
   /// that alone needs more.
   std::vector<std::string> translate(std::span<const std::string> lines, int each = 1);
 
-  /// The same, with the lines spread over all ranks; every rank gets all translations. The first
-  /// time that `--src_max_len_infer` cuts lines, a notice says how many, and the first one's number.
-  /// Collective.
-  std::vector<std::string> translate(ddl::Context& context, std::span<const std::string> lines, int each = 1);
+  /// The same, with the lines spread over all ranks; every rank gets all translations. There were `before`
+  /// lines of the same text. The first time that `--src_max_len_infer` cuts lines, a notice says how many,
+  /// and the first one's number. Collective.
+  std::vector<std::string> translate(ddl::Context& context, std::span<const std::string> lines, int each = 1,
+                                     std::size_t before = 0);
 
  private:
   /// Lines `first`, `first` + `stride`, ... of a text, counted from 1.

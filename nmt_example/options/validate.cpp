@@ -229,7 +229,7 @@ void check_inference(const Options& options) {
   require(options.infer_mode != InferMode::beam_search || translations <= options.beam_width,
           fmt::format("--num_translations_per_input={}: a beam of --beam_width={} gives no more than that",
                       translations, options.beam_width));
-  require(!options.infer || !options.ckpt.empty() || !options.out_dir.empty(),
+  require(!options.infer || !options.ckpt.empty() || !options.out_dir.empty() || !options.model.empty(),
           "--infer: give --out_dir (its newest checkpoint is used) or --ckpt");
 }
 

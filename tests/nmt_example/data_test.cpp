@@ -14,6 +14,7 @@
 #include "ddl/error.hpp"
 #include "nmt_example/data/dataset.hpp"
 #include "nmt_example/data/embedding_vectors.hpp"
+#include "nmt_example/data/line_reader.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/utf8.hpp"

@@ -4,7 +4,7 @@
 
 #include <exception>
 
-#include "nmt_example/data/parallel_text.hpp"
+#include "nmt_example/data/line_reader.hpp"
 #include "nmt_example/metrics/bleu.hpp"
 #include "nmt_example/metrics/chrf.hpp"
 #include "nmt_example/metrics/ter.hpp"

@@ -1,0 +1,36 @@
+#include "nmt_example/commands/loaded_model.hpp"
+
+#include <utility>
+
+#include "ddl/log.hpp"
+#include "nmt_example/commands/open_run.hpp"
+#include "nmt_example/training/setup.hpp"
+
+namespace nmt {
+
+LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::string_view flag,
+                       const std::string& path) {
+  LoadedModel loaded{.saved = open_run(context, flag, path), .options = {}, .backend = {}, .model = {}};
+  Options& options = loaded.options;
+  context.on_all_ranks("read the checkpoint's options", [&] {
+    options = options_of_run(loaded.saved, parsed);
+    validate(options);
+  });
+  const std::string without_effect = flags_without_effect(options, parsed);
+  if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
+
+  loaded.backend = make_backend(context, options);
+  if (options.profile) {
+    auto profiled = std::make_unique<Profile>(std::move(loaded.backend), 0);
+    loaded.profile = profiled.get();
+    loaded.backend = std::move(profiled);
+  }
+  const VocabularyPair& vocabularies = loaded.vocabularies();
+  loaded.model = std::make_unique<Model>(
+      *loaded.backend, model_shape(options, vocabularies.source.size(), vocabularies.target.size()),
+      BatchLimits(), nullptr, model_types(options, *loaded.backend));
+  loaded.saved.restore_for_translating(*loaded.backend, loaded.model->parameters());
+  return loaded;
+}
+
+}  // namespace nmt

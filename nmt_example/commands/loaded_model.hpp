@@ -1,0 +1,31 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "ddl/context.hpp"
+#include "nmt_example/backend/profile.hpp"
+#include "nmt_example/model/model.hpp"
+#include "nmt_example/options/options.hpp"
+#include "nmt_example/training/saved_run.hpp"
+
+namespace nmt {
+
+/// A model with the parameters of a checkpoint, to translate and score with, on a backend of its own.
+struct LoadedModel {
+  SavedRun saved;
+  Options options;  ///< The checkpoint's, changed by the flags of the command.
+  std::unique_ptr<Backend> backend;
+  Profile* profile = nullptr;  ///< With --profile.
+  std::unique_ptr<Model> model;
+
+  [[nodiscard]] const VocabularyPair& vocabularies() const { return saved.vocabularies(); }
+};
+
+/// Opens a checkpoint, or the newest in a directory of some, and loads its model. `flag` is the one that
+/// gives the path, for messages. Prints a notice of flags without effect. Collective; errors are agreed.
+LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::string_view flag,
+                       const std::string& path);
+
+}  // namespace nmt

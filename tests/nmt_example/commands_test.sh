@@ -1,0 +1,99 @@
+#!/usr/bin/env bash
+# The commands of ddl_nmt, on files and on pipes.
+# Usage: commands_test.sh DDL_NMT [LAUNCHER...]
+set -u
+ddl_nmt=$1
+shift
+launcher=("$@")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+
+complain() {
+  echo "FAILED: $1"
+  shift
+  for file in "$@"; do sed "s/^/    /" "$file" | head -n 20; done
+  touch failed
+}
+
+run() { timeout 120 "${launcher[@]}" "$ddl_nmt" "$@"; }
+
+# An untrained model with large weights, whose translations differ with the line.
+printf '%s\n' the a dog cat sees hears old new >v.en
+printf '%s\n' der eine Hund Katze sieht hoert >v.de
+printf 'the dog\na cat\nold dog\nnew cat\n' >t.en
+printf 'der Hund\neine Katze\nHund\nKatze\n' >t.de
+make_model() {
+  run train --src=en --tgt=de --train_prefix=t --vocab_prefix=v --num_units=16 --num_layers=1 --init_weight=1.5 \
+    --attention=scaled_luong --batch_size=1 --threads=1 --learning_rate=0 --num_train_steps=2 --steps_per_eval=1 \
+    "$@" >log 2>&1 || complain "training with $*" log
+}
+make_model --out_dir=model
+awk 'BEGIN {
+  srand(1)
+  split("the a dog cat sees hears old new", word, " ")
+  for (i = 0; i < 5000; ++i) {
+    line = ""
+    for (n = int(rand() * 6); n > 0; --n) line = line word[1 + int(rand() * 8)] " "
+    print line
+  }
+}' >text
+
+# A person who types a sentence would wait for its translation until they end the input.
+coproc translator { run translate --model=model --threads=1 2>interactive.log; }
+for line in "the old dog sees a cat" "a cat"; do
+  echo "$line" >&"${translator[1]}"
+  read -r -t 60 answer <&"${translator[0]}" || complain "no translation of a line while the input is open" interactive.log
+  echo "$answer" >>answers
+done
+exec {input}>&"${translator[1]}"-
+exec {input}>&-
+wait "$translator_PID" || complain "the end of the input" interactive.log
+printf 'the old dog sees a cat\na cat\n' | run translate --model=model --threads=1 >at_once 2>log
+cmp -s answers at_once || complain "lines one by one have other translations than together" answers at_once log
+
+# Translations would stand beside other lines than theirs, where the text is longer than what is translated together.
+run translate --model=model <text >whole 2>log || complain "a long text" log
+(($(wc -l <whole) == 5000)) || complain "a long text has $(wc -l <whole) translations" log
+for first in 1 2001 4901; do
+  tail -n +$first text | head -n 100 | run translate --model=model >part 2>log
+  tail -n +$first whole | head -n 100 | cmp -s - part || complain "the order of lines from $first" log
+done
+(($(sort -u whole | wc -l) > 50)) || complain "the translations are too alike to test anything"
+run --infer --out_dir=model --inference_input_file=text --inference_output_file=by_flags >log 2>&1
+cmp -s whole by_flags || complain "tensorflow/nmt's flags give other translations" log
+run translate --model=model --inference_input_file=text --inference_ref_file=whole --inference_output_file=scored \
+  --metrics=accuracy >log 2>&1
+grep -q 'accuracy = 100' log || complain "references beside a long text" log
+
+# A file cut off in the middle would be taken for a whole one.
+{ head -n 4000 text; printf 'a \377\n'; } >invalid
+run translate --model=model --inference_input_file=invalid --inference_output_file=cut >log 2>&1 &&
+  complain "invalid UTF-8 is accepted" log
+grep -q 'invalid:4001: invalid UTF-8 at byte 2' log || complain "invalid UTF-8 in a long file" log
+for file in cut*; do [[ ! -e $file ]] || complain "$file is left of translations that failed"; done
+head -c 1000 /dev/zero | run translate --model=model >out 2>log && complain "binary input is accepted" log
+grep -q 'standard input:1: NUL byte' log || complain "binary input" log
+
+# A text larger than memory could not be translated.
+if ((${#launcher[@]} == 0)); then
+  mkfifo lines found
+  "$ddl_nmt" translate --model=model --src_max_len_infer=2 --threads=1 <lines >found 2>log &
+  process=$!
+  exec {input}>lines {output}<found
+  peak() { sed -n 's/^VmHWM: *\([0-9]*\) kB/\1/p' "/proc/$process/status"; }
+  line=$(printf 'dog %.0s' {1..8000})
+  send() {
+    for ((i = 0; i < $1; ++i)); do echo "$line"; done >&"$input" &
+    for ((i = 0; i < $1; ++i)); do read -r -t 60 answer <&"$output" || return 1; done
+  }
+  send 300 || complain "lines of 32 kB" log
+  before=$(peak)
+  send 3000 || complain "100 MB of lines" log
+  after=$(peak)
+  exec {input}>&- {output}<&-
+  wait $process || complain "the end of 100 MB" log
+  ((after - before < 50000)) || complain "memory grows with the text: from $before kB to $after kB"
+fi
+
+[[ ! -e failed ]] || exit 1
