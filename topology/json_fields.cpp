@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "topology/refuse.hpp"
-
 namespace ddl::topology {
 namespace {
 

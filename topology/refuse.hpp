@@ -6,7 +6,7 @@
 
 #include "ddl/error.hpp"
 
-namespace ddl::topology {
+namespace ddl {
 
 /// Throws an error whose message says what was found, what was expected and what to do.
 template <typename... Arguments>
@@ -15,10 +15,13 @@ template <typename... Arguments>
   throw Error(code, fmt::format(message, std::forward<Arguments>(arguments)...));
 }
 
+namespace topology {
+
 /// Throws `invalid_argument` with such a message.
 template <typename... Arguments>
 [[noreturn]] void refuse(fmt::format_string<Arguments...> message, Arguments&&... arguments) {
   fail_with(ErrorCode::invalid_argument, message, std::forward<Arguments>(arguments)...);
 }
 
-}  // namespace ddl::topology
+}  // namespace topology
+}  // namespace ddl

@@ -1,11 +1,9 @@
 #include "ddl/communicator.hpp"
 
-#include <fmt/format.h>
-
 #include <utility>
 
 #include "collectives/communicator/communicator_impl.hpp"
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 
@@ -21,14 +19,16 @@ namespace {
 
 /// Number of elements of `part`. Throws unless both have one type and `whole` has `times` as many elements.
 std::size_t count_of(const char* name, const ConstElements& whole, const ConstElements& part, int times) {
-  if (whole.type() == part.type() && whole.size() == part.size() * static_cast<std::size_t>(times)) {
-    return part.size();
-  }
-  throw Error(
-      ErrorCode::invalid_argument,
-      fmt::format("{}: found {} elements of {} and {} of {}, expected one type, and {} times "
-                  "as many of one as of the other",
-                  name, whole.size(), to_string(whole.type()), part.size(), to_string(part.type()), times));
+  if (whole.type() == part.type() && whole.size() == part.size() * as_index(times)) return part.size();
+  fail_with(ErrorCode::invalid_argument,
+            "{}: found {} elements of {} and {} of {}, expected one type, and {} times "
+            "as many of one as of the other",
+            name, whole.size(), to_string(whole.type()), part.size(), to_string(part.type()), times);
+}
+
+Work start_with_wire(CommunicatorImpl& impl, const Request& request, const Wire& wire) {
+  const Request narrow = with_wire(request, {wire.type}, 0);
+  return Work(impl.start(with_wire(request, wire, wire.kept.empty() ? 0 : impl.residual_size(narrow))));
 }
 
 }  // namespace
@@ -74,15 +74,6 @@ Work Communicator::reduce_scatter_async(const void* input, void* output, std::si
   return Work(impl_->start(reduce_scatter_request(impl_->place(), input, output, count, type, op)));
 }
 
-namespace {
-
-Work start_with_wire(CommunicatorImpl& impl, const Request& request, const Wire& wire) {
-  const Request narrow = with_wire(request, {wire.type}, 0);
-  return Work(impl.start(with_wire(request, wire, wire.kept.empty() ? 0 : impl.residual_size(narrow))));
-}
-
-}  // namespace
-
 Work Communicator::all_reduce_async(std::span<float> values, const Wire& wire) {
   return start_with_wire(
       *impl_, all_reduce_request(values.data(), values.data(), values.size(), DataType::f32, ReduceOp::sum),
@@ -100,8 +91,7 @@ std::size_t Communicator::residual_size(topology::Collective collective, std::si
   request.name = "residual_size";
   request.collective = collective;
   request.count = count;
-  request.elements =
-      count * static_cast<std::size_t>(collective == topology::Collective::reduce_scatter ? size() : 1);
+  request.elements = count * as_index(collective == topology::Collective::reduce_scatter ? size() : 1);
   request.type = DataType::f32;
   return impl_->residual_size(with_wire(request, {wire}, 0));
 }

@@ -1,20 +1,10 @@
 #include "collectives/communicator/communicator_impl.hpp"
 
-#include <fmt/format.h>
-
-#include <cstring>
 #include <initializer_list>
-#include <optional>
-#include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/hash.hpp"
-#include "ddl/topology/program.hpp"
-#include "topology/program/passes.hpp"
 
 namespace ddl::collectives {
-
-using topology::Collective;
 
 namespace {
 
@@ -262,7 +252,7 @@ CommunicatorImpl::CachedProgram CommunicatorImpl::prepare(const Request& request
   const std::size_t element = size_of(request.type);
   CachedProgram made;
   made.fingerprint = fingerprint_without_op(request);
-  if (request.collective == Collective::barrier) {
+  if (request.collective == topology::Collective::barrier) {
     made.program = prepare(topology::lower_barrier(size(), rank()), request.elements, element);
     return made;
   }

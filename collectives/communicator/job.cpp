@@ -1,11 +1,8 @@
 #include "collectives/communicator/job.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
-#include "ddl/error.hpp"
+#include "collectives/system/fail_agreed.hpp"
 
 namespace ddl::collectives {
 
@@ -29,8 +26,7 @@ void Job::tell_of_plan(const topology::Plan& plan, const std::vector<std::string
 
 void Job::refuse(const CallName& name) const {
   if (!closed_) throw Error(engine_->failed_before(name));
-  throw Error(ErrorCode::transport,
-              fmt::format("{}: this communicator's context has been destroyed", name.view()));
+  fail_with(ErrorCode::transport, "{}: this communicator's context has been destroyed", name.view());
 }
 
 void Job::announce_failure(const std::string& why) {
@@ -97,13 +93,10 @@ int Job::proposed_number(int least) {
 
 bool Job::take_number(int number) {
   if (number >= most_communicators_) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format(
-            "split: this job has {} communicators in use, and its messages can tell no more apart: reuse "
-            "communicators, and destroy those that are no longer needed",
-            most_communicators_))
-        .as_agreed();
+    fail_agreed(ErrorCode::unsupported,
+                "split: this job has {} communicators in use, and its messages can tell no more apart: reuse "
+                "communicators, and destroy those that are no longer needed",
+                most_communicators_);
   }
   const std::lock_guard lock(mutex_);
   return taken_.insert(number).second;

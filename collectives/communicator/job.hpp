@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -41,8 +40,7 @@ class Job {
   class PausedDeadline {
    public:
     explicit PausedDeadline(Job& job) : job_(job) { ++job_.pauses_; }
-    PausedDeadline(const PausedDeadline&) = delete;
-    PausedDeadline& operator=(const PausedDeadline&) = delete;
+    PausedDeadline& operator=(PausedDeadline&&) = delete;
     ~PausedDeadline() { --job_.pauses_; }
 
    private:

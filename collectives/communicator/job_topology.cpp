@@ -1,12 +1,8 @@
 #include "collectives/communicator/job_topology.hpp"
 
-#include <fmt/format.h>
-
 #include <map>
-#include <optional>
-#include <utility>
 
-#include "ddl/error.hpp"
+#include "collectives/system/fail_agreed.hpp"
 
 namespace ddl::collectives {
 
@@ -51,7 +47,7 @@ JobTopology join(const std::vector<std::string>& texts, const RankMap& map,
   std::vector<HostDescription> hosts;
   const auto plain = [&](int host) { return plain_host(map.host_name(host), map.ranks_of(host).size()); };
   for (int host = 0; host < map.hosts(); ++host) {
-    const std::string& text = texts[static_cast<std::size_t>(host)];
+    const std::string& text = texts[as_index(host)];
     const std::string source = fmt::format("the description of host {}", map.host_name(host));
     std::string problem;
     if (text.starts_with(found)) {
@@ -93,11 +89,10 @@ void require_same_topology(Bootstrap& bootstrap, const Topology& topology) {
   const std::vector<std::string> hashes = bootstrap.all_gather(fmt::format("{:016x}", topology.hash()));
   for (std::size_t rank = 0; rank < hashes.size(); ++rank) {
     if (hashes[rank] == hashes[0]) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("the topology has the hash {} on rank 0 and {} on rank {}: do all ranks run the "
-                            "same version of the library?",
-                            hashes[0], hashes[rank], rank))
-        .as_agreed();
+    fail_agreed(ErrorCode::mismatch,
+                "the topology has the hash {} on rank 0 and {} on rank {}: do all ranks run the "
+                "same version of the library?",
+                hashes[0], hashes[rank], rank);
   }
 }
 
@@ -108,9 +103,7 @@ std::vector<std::string> gather_hosts(Bootstrap& bootstrap, const RankMap& map,
   const bool is_lowest = map.ranks_of(map.host_of(rank)).front() == rank;
   const std::vector<std::string> sent = bootstrap.all_gather(is_lowest ? described(discover) : std::string());
   std::vector<std::string> texts;
-  for (int host = 0; host < map.hosts(); ++host) {
-    texts.push_back(sent[static_cast<std::size_t>(map.ranks_of(host).front())]);
-  }
+  for (int host = 0; host < map.hosts(); ++host) texts.push_back(sent[as_index(map.ranks_of(host).front())]);
   return texts;
 }
 
@@ -137,7 +130,7 @@ JobTopology discover_devices(Bootstrap& bootstrap, const RankMap& map, const top
 }
 
 JobTopology discover_in_process(const RankMap& map, const DiscoverHost& discover) {
-  return join(std::vector<std::string>(static_cast<std::size_t>(map.hosts()), described(discover)), map);
+  return join(std::vector<std::string>(as_index(map.hosts()), described(discover)), map);
 }
 
 JobTopology share_topology(Bootstrap& bootstrap, const std::function<Topology()>& load) {
@@ -168,8 +161,8 @@ bool has_same_hosts(const Topology& topology, const RankMap& map) {
   std::map<int, int> device_host_of;  // by the ranks' host
   std::map<int, int> host_of;         // the inverse
   for (int rank = 0; rank < map.ranks(); ++rank) {
-    const int device = topology.devices().at(static_cast<std::size_t>(rank));
-    const int device_host = topology.nodes()[static_cast<std::size_t>(device)].host;
+    const int device = topology.devices().at(as_index(rank));
+    const int device_host = topology.node(device).host;
     const int host = map.host_of(rank);
     if (device_host_of.try_emplace(host, device_host).first->second != device_host ||
         host_of.try_emplace(device_host, host).first->second != host) {

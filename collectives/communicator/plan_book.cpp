@@ -3,13 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <bit>
 #include <numeric>
 #include <utility>
 
-#include "ddl/error.hpp"
-#include "ddl/topology/program.hpp"
-#include "topology/program/passes.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 
@@ -20,8 +17,7 @@ namespace {
 
 void check(const PlanWishes& wishes, int ranks) {
   const auto refuse_ranks = [&](std::string_view what, int found) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("{} is for {} ranks, but this job has {}", what, found, ranks));
+    fail_with(ErrorCode::invalid_argument, "{} is for {} ranks, but this job has {}", what, found, ranks);
   };
   if (wishes.decomposition && wishes.decomposition->ranks() != ranks) {
     refuse_ranks(fmt::format("the decomposition {}", to_string(*wishes.decomposition)),
@@ -39,18 +35,18 @@ void check(const PlanWishes& wishes, int ranks) {
                    plan.decomposition.ranks());
     }
     if (!is_for_hosts(plan) && !is_for_devices(plan)) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("found a plan whose dimensions are carried between hosts' memory and between "
-                              "devices', expected one of the two: {}",
-                              summary(plan)));
+      fail_with(ErrorCode::invalid_argument,
+                "found a plan whose dimensions are carried between hosts' memory and between "
+                "devices', expected one of the two: {}",
+                summary(plan));
     }
     const auto same = [&](const Plan& other) {
       return other.collective == plan.collective &&
              ((is_for_hosts(other) && is_for_hosts(plan)) || (is_for_devices(other) && is_for_devices(plan)));
     };
     if (std::any_of(wishes.plans.begin(), wishes.plans.begin() + static_cast<std::ptrdiff_t>(i), same)) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("found two plans for {}, expected at most one", to_string(plan.collective)));
+      fail_with(ErrorCode::invalid_argument, "found two plans for {}, expected at most one",
+                to_string(plan.collective));
     }
   }
 }
@@ -93,17 +89,15 @@ std::uint64_t size_class(std::uint64_t bytes) noexcept {
 }
 
 void require_devices(const topology::Topology& topology, int ranks) {
-  if (topology.devices().size() >= static_cast<std::size_t>(ranks)) return;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("the topology has {} devices, but this job has {} ranks: give one with at least as "
-                          "many devices (DDL_TOPOLOGY), or start fewer ranks",
-                          topology.devices().size(), ranks));
+  if (topology.devices().size() >= as_index(ranks)) return;
+  fail_with(ErrorCode::invalid_argument,
+            "the topology has {} devices, but this job has {} ranks: give one with at least as "
+            "many devices (DDL_TOPOLOGY), or start fewer ranks",
+            topology.devices().size(), ranks);
 }
 
 PlanBook::PlanBook(int ranks, std::function<Topology()> find_topology, PlanWishes wishes)
-    : placement_(static_cast<std::size_t>(ranks)),
-      find_topology_(std::move(find_topology)),
-      wishes_(std::move(wishes)) {
+    : placement_(as_index(ranks)), find_topology_(std::move(find_topology)), wishes_(std::move(wishes)) {
   std::iota(placement_.begin(), placement_.end(), 0);
   check(wishes_, ranks);
 }

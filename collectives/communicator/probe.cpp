@@ -1,21 +1,10 @@
 #include "collectives/communicator/probe.hpp"
 
 #include <algorithm>
-#include <chrono>
-#include <limits>
-#include <map>
-#include <memory>
-#include <new>
-#include <utility>
-
-#include "collectives/communicator/plan_book.hpp"
-#include "collectives/memory/heap.hpp"
-#include "ddl/topology/program.hpp"
 
 namespace ddl::collectives {
 
 using topology::Measurement;
-using topology::NodeKind;
 using topology::Program;
 using topology::StepKind;
 using topology::Topology;
@@ -39,14 +28,12 @@ struct MeasuredWays {
   std::vector<std::vector<int>> rings;     ///< Between hosts: each has one rank of each host.
 };
 
-int node_of(const Topology& topology, int rank) { return topology.devices()[static_cast<std::size_t>(rank)]; }
-
 /// The package through which a rank reaches the rest of its host; -1 if there is none.
 int package_of(const Topology& topology, int rank) {
-  const int node = node_of(topology, rank);
+  const int node = topology.node_of_device(rank);
   for (const int link : topology.links_at(node)) {
     const int other = topology.other_end(link, node);
-    if (topology.nodes()[static_cast<std::size_t>(other)].kind == NodeKind::package) return other;
+    if (topology.node(other).kind == topology::NodeKind::package) return other;
   }
   return -1;
 }
@@ -76,10 +63,10 @@ MeasuredWays between(const std::map<int, std::vector<int>>& of_host) {
 std::map<WayKind, MeasuredWays> ways_between(const Topology& topology, int ranks) {
   std::map<int, std::vector<int>> of_host;
   for (int rank = 0; rank < ranks; ++rank) {
-    of_host[topology.nodes()[static_cast<std::size_t>(node_of(topology, rank))].host].push_back(rank);
+    of_host[topology.node(topology.node_of_device(rank)).host].push_back(rank);
   }
   const auto kind = [&](int a, int b) {
-    return way_between(topology, node_of(topology, a), node_of(topology, b));
+    return way_between(topology, topology.node_of_device(a), topology.node_of_device(b));
   };
   std::map<WayKind, MeasuredWays> found;
   for (const auto& [host, members] : of_host) {
@@ -186,7 +173,7 @@ class Prober {
     for (const std::vector<int>& ring : rings) {
       const auto own = std::ranges::find(ring, communicator_.rank());
       if (own == ring.end()) continue;
-      const auto at = static_cast<std::size_t>(own - ring.begin());
+      const auto at = as_index(own - ring.begin());
       return run(around(ring[(at + 1) % ring.size()], ring[(at + ring.size() - 1) % ring.size()]), true);
     }
     return run({}, false);

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstring>
-#include <utility>
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/communicator/job.hpp"
@@ -52,7 +50,7 @@ struct ReproducibleReductions::Reduction {
     return form && form->scales() ? form->scales()->bytes() : 0;
   }
   [[nodiscard]] std::size_t scratch_per_element(int ranks) const noexcept {
-    if (!form) return element * static_cast<std::size_t>(ranks);
+    if (!form) return element * as_index(ranks);
     return form->limbs().bytes() + scale_bytes();
   }
 };
@@ -75,7 +73,7 @@ struct ReproducibleReductions::Part {
   }
   /// Of the input.
   [[nodiscard]] std::size_t elements(int ranks) const noexcept {
-    return has_pieces() ? length * static_cast<std::size_t>(ranks) : length;
+    return has_pieces() ? length * as_index(ranks) : length;
   }
   [[nodiscard]] std::size_t scratch_bytes(int ranks) const noexcept {
     return elements(ranks) * reduction->scratch_per_element(ranks) + 64;
@@ -97,7 +95,7 @@ struct ReproducibleReductions::Part {
   void each_run(int ranks, const Use& use) const {
     const std::byte* const input = reduction->input + begin * reduction->element;
     if (!has_pieces()) return use(input, std::size_t{0}, length);
-    for (std::size_t piece = 0; piece < static_cast<std::size_t>(ranks); ++piece) {
+    for (std::size_t piece = 0; piece < as_index(ranks); ++piece) {
       use(input + piece * reduction->count * reduction->element, piece * length, length);
     }
   }
@@ -121,7 +119,7 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
   const std::size_t element = size_of(request.type);
   std::byte* output = request.buffers.output;
   if (request.collective == Collective::reduce_scatter) {
-    output += static_cast<std::size_t>(place_.rank) * request.count * element;
+    output += as_index(place_.rank) * request.count * element;
   }
   if (request.collective == Collective::reduce && place_.rank != request.root) output = nullptr;
   auto reduction = std::make_shared<Reduction>(Reduction{request.collective,
@@ -143,7 +141,7 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
 }
 
 void ReproducibleReductions::add_parts(const std::shared_ptr<Reduction>& reduction, const Request& request) {
-  const auto ranks = static_cast<std::size_t>(place_.size);
+  const auto ranks = as_index(place_.size);
   std::vector<std::shared_ptr<Part>> parts;
   const auto add = [&](std::size_t begin, std::size_t length, bool is_scattered) {
     auto part = std::make_shared<Part>();
@@ -205,7 +203,7 @@ void ReproducibleReductions::run_here(const std::shared_ptr<Part>& part) {
   try {
     while (part->next != Stage::finish) {
       const Stage stage = part->next;
-      lanes_[static_cast<std::size_t>(stage)]->run(prepared(*part));
+      lanes_[as_index(stage)]->run(prepared(*part));
     }
   } catch (const std::exception& problem) {
     error = error_of(*part, problem);
@@ -251,7 +249,7 @@ std::shared_ptr<ReproducibleReductions::Part> ReproducibleReductions::next_due()
   std::array<bool, lanes> is_blocked{};
   bool has_memory = true;
   for (const std::shared_ptr<Part>& part : parts_) {
-    const auto stage = static_cast<std::size_t>(part->next);
+    const auto stage = as_index(part->next);
     if (!part->is_running) {
       if (part->reduction->error) part->next = Stage::finish;
       const bool is_over = part->next == Stage::finish;
@@ -301,7 +299,7 @@ void ReproducibleReductions::begin(const std::shared_ptr<Part>& part) {
   try {
     const Stage stage = part->next;
     const Request request = prepared(*part);
-    lanes_[static_cast<std::size_t>(stage)]->start(request)->then(
+    lanes_[as_index(stage)]->start(request)->then(
         [self = shared_from_this(), part](const Error* error) { self->completed(part, error); });
   } catch (const std::exception& problem) {
     const Error error = error_of(*part, problem);
@@ -330,7 +328,7 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
     has_failed = reduction.error.has_value();
   }
   if (!has_failed && reduction.output != nullptr && !part->is_scattered) {
-    const auto rank = static_cast<std::size_t>(place_.rank);
+    const auto rank = as_index(place_.rank);
     const std::size_t first = part->has_pieces() ? rank * part->length : 0;
     std::byte* const output = reduction.output + part->begin * reduction.element;
     if (reduction.form) {
@@ -388,8 +386,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
         all_reduce_request(part.scratch, part.scratch, elements * scales.each, scales.type, ReduceOp::max);
     part.next = Stage::limbs;
   } else if (part.next == Stage::limbs && !reduction.form) {
-    std::byte* const own =
-        part.scratch + static_cast<std::size_t>(place_.rank) * elements * reduction.element;
+    std::byte* const own = part.scratch + as_index(place_.rank) * elements * reduction.element;
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
       std::memcpy(own + first * reduction.element, input, count * reduction.element);
     });
@@ -403,8 +400,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
     });
     const ReduceOp op = reduction.form->op();
     if (part.is_scattered || part.has_pieces()) {
-      const std::size_t count = elements / static_cast<std::size_t>(place_.size);
-      std::byte* const own = limbs + static_cast<std::size_t>(place_.rank) * count * layout.bytes();
+      const std::size_t count = elements / as_index(place_.size);
+      std::byte* const own = limbs + as_index(place_.rank) * count * layout.bytes();
       request = reduce_scatter_request(place_, limbs, own, count * layout.each, layout.type, op);
     } else if (reduction.collective == Collective::reduce) {
       request = reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op, reduction.root);
@@ -413,8 +410,8 @@ Request ReproducibleReductions::prepared(Part& part) const {
     }
     part.next = part.is_scattered ? Stage::results : Stage::finish;
   } else {
-    const std::size_t count = part.length / static_cast<std::size_t>(place_.size);
-    const std::size_t first = static_cast<std::size_t>(place_.rank) * count;
+    const std::size_t count = part.length / as_index(place_.size);
+    const std::size_t first = as_index(place_.rank) * count;
     std::byte* const output = reduction.output + part.begin * reduction.element;
     std::byte* const own = output + first * reduction.element;
     part.decode(place_.size, first, own, count);

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cstdint>
-#include <limits>
-
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 
@@ -15,8 +12,8 @@ namespace {
 
 template <typename... Values>
 [[noreturn]] void refuse(const CallName& name, fmt::format_string<Values...> format, Values&&... values) {
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: {}", name.view(), fmt::format(format, std::forward<Values>(values)...)));
+  fail_with(ErrorCode::invalid_argument, "{}: {}", name.view(),
+            fmt::format(format, std::forward<Values>(values)...));
 }
 
 std::size_t element_size(const CallName& name, DataType type) {
@@ -96,8 +93,8 @@ Request all_reduce_request(const void* input, void* output, std::size_t count, D
 Request reduce_scatter_request(Place place, const void* input, void* output, std::size_t count, DataType type,
                                ReduceOp op) {
   static constexpr CallName name = "reduce_scatter";
-  const auto pieces = static_cast<std::size_t>(place.size);
-  const auto own = static_cast<std::size_t>(place.rank);
+  const auto pieces = as_index(place.size);
+  const auto own = as_index(place.rank);
   const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
   const std::size_t bytes = all_bytes / pieces;
   require_operation(name, op);
@@ -116,10 +113,10 @@ Request reduce_scatter_request(Place place, const void* input, void* output, std
 
 Request all_gather_request(Place place, const void* input, void* output, std::size_t count, DataType type) {
   static constexpr CallName name = "all_gather";
-  const auto pieces = static_cast<std::size_t>(place.size);
+  const auto pieces = as_index(place.size);
   const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
   const std::size_t bytes = all_bytes / pieces;
-  const std::size_t before = static_cast<std::size_t>(place.rank) * bytes;
+  const std::size_t before = as_index(place.rank) * bytes;
   require_data(name, "the input", input, count);
   require_data(name, "the output", output, count);
   const std::byte* const base = moved_back(in(input), before);
@@ -127,7 +124,7 @@ Request all_gather_request(Place place, const void* input, void* output, std::si
   if (base != output) {
     require_apart(name, {input, bytes}, {output, all_bytes}, "this rank's piece of the output (in place)");
   }
-  const auto own = static_cast<std::size_t>(place.rank);
+  const auto own = as_index(place.rank);
   request.buffers = {base, out(output), 0, pieces * count, own * count, (own + 1) * count};
   return request;
 }

@@ -1,13 +1,10 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <span>
-#include <tuple>
 #include <utility>
 
 #include "collectives/communicator/communicator_impl.hpp"
-#include "ddl/error.hpp"
+#include "collectives/system/fail_agreed.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -22,7 +19,7 @@ std::vector<int> ranks_of(std::span<const Wish> wishes, std::int64_t color) {
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
     if (wishes[rank].color == color) ranks.push_back(static_cast<int>(rank));
   }
-  std::ranges::stable_sort(ranks, {}, [&](int rank) { return wishes[static_cast<std::size_t>(rank)].key; });
+  std::ranges::stable_sort(ranks, {}, [&](int rank) { return wishes[as_index(rank)].key; });
   return ranks;
 }
 
@@ -57,7 +54,7 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::part(std::span<const int> ra
   std::vector<std::string> hosts;
   for (const int rank : ranks) {
     if (rank == settings_.rank) settings.rank = static_cast<int>(settings.members.size());
-    settings.members.push_back(settings_.members[static_cast<std::size_t>(rank)]);
+    settings.members.push_back(settings_.members[as_index(rank)]);
     hosts.push_back(settings_.map.host_name(settings_.map.host_of(rank)));
   }
   settings.map = topology::RankMap(hosts);
@@ -66,18 +63,16 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::part(std::span<const int> ra
 }
 
 std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
-  std::vector<Wish> wishes(static_cast<std::size_t>(size()));
-  Wish& own = wishes[static_cast<std::size_t>(rank())];
+  std::vector<Wish> wishes(as_index(size()));
+  Wish& own = wishes[as_index(rank())];
   own = {color, key};
   run(all_gather_request(place(), &own, wishes.data(), 2, DataType::i64));
   for (std::size_t rank = 0; rank < wishes.size(); ++rank) {
     if (wishes[rank].color >= 0) continue;
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("split: found color {} on rank {}, expected 0 or more: every rank takes part in one "
-                    "of the new communicators",
-                    wishes[rank].color, rank))
-        .as_agreed();
+    fail_agreed(ErrorCode::invalid_argument,
+                "split: found color {} on rank {}, expected 0 or more: every rank takes part in one "
+                "of the new communicators",
+                wishes[rank].color, rank);
   }
   return part(ranks_of(wishes, color), [this](std::int64_t value) {
     run(all_reduce_request(&value, &value, 1, DataType::i64, ReduceOp::max));
@@ -87,19 +82,18 @@ std::shared_ptr<CommunicatorImpl> CommunicatorImpl::split(int color, int key) {
 
 std::shared_ptr<CommunicatorImpl> CommunicatorImpl::subgroup(std::span<const int> ranks,
                                                              const Greatest& greatest) {
-  std::vector<bool> found(static_cast<std::size_t>(size()));
+  std::vector<bool> found(as_index(size()));
   for (const int rank : ranks) {
-    if (rank < 0 || rank >= size() || found[static_cast<std::size_t>(rank)]) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("subgroup: found rank {} {}, expected different ranks of 0 to {}", rank,
-                              rank < 0 || rank >= size() ? "in the list" : "twice in the list", size() - 1));
+    if (rank < 0 || rank >= size() || found[as_index(rank)]) {
+      fail_with(ErrorCode::invalid_argument,
+                "subgroup: found rank {} {}, expected different ranks of 0 to {}", rank,
+                rank < 0 || rank >= size() ? "in the list" : "twice in the list", size() - 1);
     }
-    found[static_cast<std::size_t>(rank)] = true;
+    found[as_index(rank)] = true;
   }
-  if (!found[static_cast<std::size_t>(rank())]) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("subgroup: this rank, {}, is not in the list: only those that are call it", rank()));
+  if (!found[as_index(rank())]) {
+    fail_with(ErrorCode::invalid_argument,
+              "subgroup: this rank, {}, is not in the list: only those that are call it", rank());
   }
   job_->require_usable("subgroup");
   return part(ranks, greatest);

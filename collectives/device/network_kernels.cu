@@ -1,5 +1,4 @@
 #include <algorithm>
-#include <array>
 
 #include "collectives/device/cuda_check.hpp"
 #include "collectives/device/device_block.hpp"

@@ -1,17 +1,8 @@
 #include "collectives/executor/driver.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <limits>
-#include <new>
-#include <utility>
-
-#include "collectives/kernels/reduce.hpp"
-#include "collectives/memory/heap.hpp"
-#include "ddl/error.hpp"
-#include "topology/program/passes.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -82,13 +73,13 @@ std::shared_ptr<std::byte> Driver::shared_bytes(std::size_t bytes) {
   if (memory_ == nullptr) return plain_bytes(bytes);
   std::shared_ptr<std::byte> data = memory_->allocate(self_, bytes);
   if (data) return data;
-  throw Error(ErrorCode::transport,
-              fmt::format("the host's shared memory has no room for {} more bytes of working memory", bytes));
+  fail_with(ErrorCode::transport, "the host's shared memory has no room for {} more bytes of working memory",
+            bytes);
 }
 
 MemberLink& Driver::open_link(int member) {
-  return *(links_[static_cast<std::size_t>(member)] = std::make_unique<MemberLink>(
-               *memory_, self_, member, settings_.members[static_cast<std::size_t>(member)]));
+  return *(links_[as_index(member)] =
+               std::make_unique<MemberLink>(*memory_, self_, member, settings_.members[as_index(member)]));
 }
 
 Network* Driver::network_of(const OperationState& operation) const noexcept {

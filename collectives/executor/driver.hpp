@@ -1,11 +1,8 @@
 #pragma once
 
 #include <atomic>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -95,7 +92,7 @@ class Driver {
   bool empty_outbox(MemberLink& link);
   void acknowledge(OperationState& operation, MemberLink& link, std::uint32_t message, Notice::Kind kind);
   MemberLink& link(int member) {
-    const std::unique_ptr<MemberLink>& link = links_[static_cast<std::size_t>(member)];
+    const std::unique_ptr<MemberLink>& link = links_[as_index(member)];
     return link ? *link : open_link(member);
   }
   MemberLink& open_link(int member);

@@ -76,7 +76,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
                        bool may_run) {
   const PreparedProgram& program = operation.program();
   if (notice.tag.fingerprint != operation.call.fingerprint) {
-    throw_differs(operation.call, settings_.members[static_cast<std::size_t>(member)]);
+    throw_differs(operation.call, settings_.members[as_index(member)]);
   }
   const std::uint32_t index = program.receive_of(member, notice.tag.message);
   const bool is_known = index != StepWay::none;
@@ -85,7 +85,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
                 fmt::format("{}: message {} of {} has {} bytes, expected {}: all ranks must call the same "
                             "collectives with the same counts, types and roots, in the same order{}",
                             describe(operation.call), notice.tag.message,
-                            rank_and_host(settings_.members[static_cast<std::size_t>(member)]), notice.bytes,
+                            rank_and_host(settings_.members[as_index(member)]), notice.bytes,
                             is_known ? std::to_string(operation.bytes_of(index)) : "no such message",
                             describe_plan(operation.call)));
   }
@@ -109,7 +109,7 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
     if (arrival.data == nullptr) {
       throw_about(operation.call, ErrorCode::internal,
                   fmt::format("{}: {} names memory that is not shared", describe(operation.call),
-                              rank_and_host(settings_.members[static_cast<std::size_t>(member)])));
+                              rank_and_host(settings_.members[as_index(member)])));
     }
   } else {
     arrival.data = notice.kind == Notice::Kind::here ? notice.inlined.data() : parcel;

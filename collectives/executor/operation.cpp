@@ -1,8 +1,5 @@
 #include "collectives/executor/operation.hpp"
 
-#include <thread>
-#include <utility>
-
 #include "collectives/executor/waiting.hpp"
 #include "ddl/work.hpp"
 
@@ -44,10 +41,7 @@ bool WorkState::test() {
 void WorkState::then(Continuation continuation) {
   {
     const std::lock_guard lock(mutex_);
-    if (!done_.load(std::memory_order_relaxed)) {
-      continuations_.push_back(std::move(continuation));
-      return;
-    }
+    if (!done_.load(std::memory_order_relaxed)) return continuations_.push_back(std::move(continuation));
   }
   continuation(error_ ? &*error_ : nullptr);
 }

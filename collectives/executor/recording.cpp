@@ -1,7 +1,6 @@
 #include "collectives/executor/recording.hpp"
 
 #include <algorithm>
-#include <span>
 
 #include "collectives/executor/driver.hpp"
 
@@ -19,9 +18,7 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   const Call& call = operation.call;
   RunStatistics& statistics = run_->statistics();
   if (operations_.empty()) statistics.busy(ended - busy_since_);
-  if (call.compares) {
-    return add_event(call, 0, operation.begun, ended, CallFacts::Way::compared);
-  }
+  if (call.compares) return add_event(call, 0, operation.begun, ended, CallFacts::Way::compared);
   const std::uint32_t plan = statistics.plan_number(*call.program);
   const std::uint64_t ticks = ended - operation.begun;
   RunStatistics::Run run{.element_bytes = operation.element, .ticks = ticks};

@@ -4,7 +4,6 @@
 
 #include "collectives/executor/driver.hpp"
 #include "collectives/kernels/reduce.hpp"
-#include "ddl/error.hpp"
 
 namespace ddl::collectives {
 
@@ -141,10 +140,8 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
     link.send_small(operation.tag(way.message), data, bytes);
     return complete(operation, index);
   }
-  if (!address && post.staging == nullptr && !stage(operation, index, false)) {
-    operation.unstaged.push_back(index);
-    return;
-  }
+  if (!address && post.staging == nullptr && !stage(operation, index, false))
+    return operation.unstaged.push_back(index);
   bool lends = way.answer != StepWay::none;
   SharedAddress from = 0;
   SharedAddress answer_at = 0;
@@ -208,10 +205,8 @@ void Driver::transfer_range(OperationState& operation, std::uint32_t index) {
   const Step& step = operation.step(index);
   const std::size_t bytes = operation.bytes_of(index);
   if (step.kind == StepKind::send) {
-    if (operation.sending >= (step.narrow ? most_sending_narrow : most_sending)) {
-      operation.unsent.push_back(index);
-      return;
-    }
+    if (operation.sending >= (step.narrow ? most_sending_narrow : most_sending))
+      return operation.unsent.push_back(index);
     ++operation.sending;
     const std::byte* data = operation.range_of(index);
     if (step.narrow) {

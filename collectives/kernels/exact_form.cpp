@@ -1,9 +1,7 @@
 #include "collectives/kernels/exact_form.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cfenv>
-#include <cstdint>
 #include <cstring>
 
 #include "collectives/kernels/exact_decoding.hpp"
@@ -28,8 +26,7 @@ class DefaultFloatEnvironment {
     std::fegetenv(&callers_);
     std::fesetenv(FE_DFL_ENV);
   }
-  DefaultFloatEnvironment(const DefaultFloatEnvironment&) = delete;
-  DefaultFloatEnvironment& operator=(const DefaultFloatEnvironment&) = delete;
+  DefaultFloatEnvironment& operator=(DefaultFloatEnvironment&&) = delete;
   ~DefaultFloatEnvironment() { std::fesetenv(&callers_); }
 
  private:

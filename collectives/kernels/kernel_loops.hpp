@@ -66,9 +66,7 @@ class Loop {
       for (std::size_t i = 1; i < inputs(); ++i) {
         from = input(i) + at;
 #pragma GCC unroll 4
-        for (std::size_t s = 0; s < n; ++s) {
-          sums[s] = combine<Op, T>(sums[s], Element::get(from + s * width));
-        }
+        for (std::size_t s = 0; s < n; ++s) sums[s] = combine<Op, T>(sums[s], Element::get(from + s * width));
       }
       for (std::size_t s = 0; s < n; ++s) last_(sums[s]);
       for (std::size_t i = 0; i < targets(); ++i) {

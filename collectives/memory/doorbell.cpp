@@ -5,9 +5,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <limits>
-
 namespace ddl::collectives {
 namespace {
 

@@ -36,6 +36,16 @@ std::byte* reserve(std::size_t bytes, int protection) noexcept {
   return data;
 }
 
+// A multiple of all usual page sizes, so that a large block shares no page with another block.
+constexpr std::size_t large_granule = std::size_t{64} << 10;
+
+std::size_t up(std::size_t bytes, std::size_t granule) { return (bytes + granule - 1) / granule * granule; }
+
+/// Leaves the range zeroed.
+void give_back_pages(std::byte* data, std::size_t bytes) noexcept {
+  if (madvise(data, bytes, MADV_REMOVE) != 0) std::memset(data, 0, bytes);
+}
+
 }  // namespace
 
 Mapping Mapping::of_process(std::size_t bytes) noexcept {
@@ -71,20 +81,6 @@ Mapping Mapping::of_file(int fd, std::size_t bytes) noexcept {
 Mapping::~Mapping() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
-
-namespace {
-
-// A multiple of all usual page sizes, so that a large block shares no page with another block.
-constexpr std::size_t large_granule = std::size_t{64} << 10;
-
-std::size_t up(std::size_t bytes, std::size_t granule) { return (bytes + granule - 1) / granule * granule; }
-
-/// Leaves the range zeroed.
-void give_back_pages(std::byte* data, std::size_t bytes) noexcept {
-  if (madvise(data, bytes, MADV_REMOVE) != 0) std::memset(data, 0, bytes);
-}
-
-}  // namespace
 
 Heap::Heap(std::byte* data, std::size_t bytes) : data_(data) {
   if (bytes > 0) free_.emplace(0, bytes);

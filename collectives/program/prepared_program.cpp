@@ -1,13 +1,9 @@
 #include "collectives/program/prepared_program.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <map>
 #include <utility>
 
-#include "ddl/error.hpp"
-#include "topology/program/passes.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 
@@ -28,14 +24,13 @@ Program checked(Program program, std::size_t count, std::size_t ranks) {
     };
     if (is_in_one_piece(step.begin, step.end) &&
         (!has_source(step.kind) || is_in_one_piece(step.source, step.source + step.size())) &&
-        (is_local(step.kind) || (step.peer >= 0 && static_cast<std::size_t>(step.peer) < ranks))) {
+        (is_local(step.kind) || (step.peer >= 0 && as_index(step.peer) < ranks))) {
       continue;
     }
-    throw Error(
-        ErrorCode::internal,
-        fmt::format("step {} cannot be run: found {}, expected one of {} ranks as its peer and ranges "
-                    "inside a buffer of {} or scratch memory of {} elements",
-                    i, to_string(step), ranks, count, program.scratch));
+    fail_with(ErrorCode::internal,
+              "step {} cannot be run: found {}, expected one of {} ranks as its peer and ranges "
+              "inside a buffer of {} or scratch memory of {} elements",
+              i, to_string(step), ranks, count, program.scratch);
   }
   return program;
 }
@@ -117,8 +112,8 @@ class PreparedProgram::Builder {
       if (step.kind == StepKind::round) result_.rounds_ = true;
       if (is_local(step.kind)) continue;
       const bool sends = step.kind == StepKind::send;
-      way.peer = ranks_[static_cast<std::size_t>(step.peer)];
-      if (!ways_.mpi_alone) way.member = ways_.member[static_cast<std::size_t>(way.peer)];
+      way.peer = ranks_[as_index(step.peer)];
+      if (!ways_.mpi_alone) way.member = ways_.member[as_index(way.peer)];
       way.message = next[{step.peer, sends}]++;
       if (!sends) result_.elements_from_[way.peer] += step.size();
       result_.longest_message_ = std::max(result_.longest_message_, step.size());
@@ -266,15 +261,13 @@ PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t
       ranks_(static_cast<int>(ranks.size())),
       mpi_alone_(ways.mpi_alone),
       plan_(std::move(plan)) {
-  const topology::SharesMemory shares = [&](int peer) {
-    return ways.shares_with(ranks[static_cast<std::size_t>(peer)]);
-  };
+  const topology::SharesMemory shares = [&](int peer) { return ways.shares_with(ranks[as_index(peer)]); };
   program_ = fuse(cut(std::move(program_), ways.message_bytes.of(element_bytes), shares), shares);
   Builder(*this, ranks, ways).build();
 }
 
 void PreparedProgram::Messages::add(std::int32_t member, std::uint32_t step) {
-  const auto m = static_cast<std::size_t>(member);
+  const auto m = as_index(member);
   if (steps.size() <= m) steps.resize(m + 1);
   steps[m].push_back(step);
 }

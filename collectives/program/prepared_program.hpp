@@ -35,7 +35,7 @@ struct Ways {
   topology::MessageSizes message_bytes = topology::message_bytes;
 
   [[nodiscard]] bool shares_with(int rank) const noexcept {
-    return !mpi_alone && member[static_cast<std::size_t>(rank)] != no_member;
+    return !mpi_alone && member[as_index(rank)] != no_member;
   }
 };
 
@@ -152,7 +152,7 @@ class PreparedProgram {
 
     void add(std::int32_t member, std::uint32_t step);
     [[nodiscard]] std::uint32_t of(std::int32_t member, std::uint32_t message) const noexcept {
-      const auto m = static_cast<std::size_t>(member);
+      const auto m = as_index(member);
       return m < steps.size() && message < steps[m].size() ? steps[m][message] : StepWay::none;
     }
   };

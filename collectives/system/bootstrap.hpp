@@ -10,15 +10,15 @@
 #include <string_view>
 #include <vector>
 
+#include "ddl/topology/as_index.hpp"
+
 namespace ddl::collectives {
 
 /// How ranks exchange start-up data before any transport exists: through MPI, between the threads of one
 /// process, or otherwise. All ranks must make the collective calls in the same order.
 class Bootstrap {
  public:
-  Bootstrap() = default;
-  Bootstrap(const Bootstrap&) = delete;
-  Bootstrap& operator=(const Bootstrap&) = delete;
+  Bootstrap& operator=(Bootstrap&&) = delete;
   virtual ~Bootstrap() = default;
 
   [[nodiscard]] virtual int rank() const noexcept = 0;
@@ -51,7 +51,7 @@ std::string problem_of(const Step& step) {
 /// by rank.
 std::string first_problem(const std::vector<std::string>& problems, const auto& ranks) {
   for (const auto rank : ranks) {
-    const std::string& problem = problems[static_cast<std::size_t>(rank)];
+    const std::string& problem = problems[as_index(rank)];
     if (!problem.empty()) return fmt::format("rank {}: {}", rank, problem);
   }
   return {};

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 
@@ -36,7 +36,7 @@ std::string error_text(int error) {
 
 void throw_failed(std::string_view operation) {
   const int error = errno;
-  throw Error(ErrorCode::transport, fmt::format("{} failed: {}", operation, error_text(error)));
+  fail_with(ErrorCode::transport, "{} failed: {}", operation, error_text(error));
 }
 
 namespace {
@@ -200,10 +200,10 @@ DescriptorMessage receive_descriptors(const FileDescriptor& connection, std::spa
   if ((envelope.message.msg_flags & MSG_CTRUNC) != 0) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
-    throw Error(ErrorCode::transport,
-                fmt::format("this process cannot open the file descriptors that the host's ranks share: its "
-                            "limit is {} (ulimit -n)",
-                            limit.rlim_cur));
+    fail_with(ErrorCode::transport,
+              "this process cannot open the file descriptors that the host's ranks share: its "
+              "limit is {} (ulimit -n)",
+              limit.rlim_cur);
   }
   return result;
 }
@@ -213,8 +213,7 @@ void await_readable(const FileDescriptor& socket, Clock::time_point until, std::
   const int ready = poll_until(std::span(&waiting, 1), until);
   if (ready < 0) throw_failed("poll");
   if (ready == 0) {
-    throw Error(ErrorCode::transport,
-                fmt::format("{} did not arrive within {} s", what, host_patience.count()));
+    fail_with(ErrorCode::transport, "{} did not arrive within {} s", what, host_patience.count());
   }
 }
 

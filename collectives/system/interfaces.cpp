@@ -24,8 +24,8 @@
 #include <span>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/json_fields.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -102,8 +102,8 @@ void describe(auto& fields, topology::MaybeConst<MachineInterfaces> auto& machin
 MachineInterfaces local_interfaces() {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) {
-    throw Error(ErrorCode::transport, fmt::format("the network interfaces cannot be listed (getifaddrs: {})",
-                                                  std::strerror(errno)));
+    fail_with(ErrorCode::transport, "the network interfaces cannot be listed (getifaddrs: {})",
+              std::strerror(errno));
   }
   const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, &freeifaddrs);
   MachineInterfaces result{machine_identity(), {}};
@@ -115,9 +115,7 @@ MachineInterfaces local_interfaces() {
           result.interfaces.end()) {
         continue;
       }
-      if (auto interface = described(*entry, family)) {
-        result.interfaces.push_back(std::move(*interface));
-      }
+      if (auto interface = described(*entry, family)) result.interfaces.push_back(std::move(*interface));
     }
   }
   return result;
@@ -131,9 +129,9 @@ MachineInterfaces parse_interfaces(std::string_view text) {
   for (const Interface& interface : machine.interfaces) {
     const auto most_bits = static_cast<int>(8 * bytes_of(interface.address).size());
     if (interface.prefix_bits <= most_bits) continue;
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: found a prefix of {} bits for the address {}, expected at most {}", source,
-                            interface.prefix_bits, interface.address, most_bits));
+    fail_with(ErrorCode::corrupt_data,
+              "{}: found a prefix of {} bits for the address {}, expected at most {}", source,
+              interface.prefix_bits, interface.address, most_bits);
   }
   return machine;
 }

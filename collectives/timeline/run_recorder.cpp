@@ -1,7 +1,5 @@
 #include "collectives/timeline/run_recorder.hpp"
 
-#include <utility>
-
 namespace ddl::collectives {
 namespace {
 

@@ -3,7 +3,6 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
@@ -87,8 +86,7 @@ class CountedWait {
  public:
   explicit CountedWait(RunRecorder* recorder) noexcept
       : recorder_(recorder), begin_(recorder == nullptr ? 0 : Ticks::now()) {}
-  CountedWait(const CountedWait&) = delete;
-  CountedWait& operator=(const CountedWait&) = delete;
+  CountedWait& operator=(CountedWait&&) = delete;
   ~CountedWait() {
     if (recorder_ != nullptr) recorder_->statistics().waited(Ticks::now() - begin_);
   }

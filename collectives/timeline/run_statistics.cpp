@@ -31,7 +31,7 @@ std::uint32_t RunStatistics::plan_number(const PreparedProgram& program) {
 
 void RunStatistics::ran(const PreparedProgram& program, std::uint32_t number, const Run& run) {
   for (const auto& [rank, elements] : program.elements_from()) {
-    received_[static_cast<std::size_t>(rank)].add(elements * run.element_bytes);
+    received_[as_index(rank)].add(elements * run.element_bytes);
   }
   if (number == 0) return;
   Plan& plan = plans_[number - 1];  // elements of a deque do not move

@@ -39,7 +39,7 @@ struct PlanFigures {
 /// Accumulates the costs of a rank's calls.
 class RunStatistics {
  public:
-  explicit RunStatistics(int ranks) : received_(static_cast<std::size_t>(ranks)) {}
+  explicit RunStatistics(int ranks) : received_(as_index(ranks)) {}
 
   // Only with the engine's token.
   /// The number of a program's plan in events, from 1; 0 if it has none or there are too many.

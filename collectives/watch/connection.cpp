@@ -10,16 +10,14 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <memory>
 #include <mutex>
 #include <set>
-#include <span>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/json_text.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -40,46 +38,6 @@ void append(std::string& bytes, std::uint32_t value, std::size_t width) {
   for (std::size_t i = 0; i < width; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xff);
 }
 
-[[noreturn]] void refuse(const std::string& why) { throw Error(ErrorCode::corrupt_data, why); }
-
-}  // namespace
-
-std::string encoded(const Frame& frame) {
-  std::string bytes(magic);
-  append(bytes, version, 2);
-  append(bytes, static_cast<std::uint32_t>(frame.kind), 2);
-  append(bytes, static_cast<std::uint32_t>(frame.body.size()), 4);
-  return bytes + frame.body;
-}
-
-std::optional<Frame> FrameReader::next(unsigned kinds) {
-  const std::string_view start = std::string_view(bytes_).substr(0, magic.size());
-  if (start != magic.substr(0, start.size())) {
-    refuse(fmt::format("found {}, expected a message of this library", topology::in_quotes(bytes_)));
-  }
-  if (bytes_.size() < header_bytes) return std::nullopt;
-  if (const std::uint32_t found = number_at(bytes_, 4, 2); found != version) {
-    refuse(
-        fmt::format("found version {} of this library's messages, expected {}: do all ranks run the same "
-                    "version?",
-                    found, version));
-  }
-  const std::uint32_t kind = number_at(bytes_, 6, 2);
-  if (kind >= longest_bodies.size() || (kinds & 1U << kind) == 0) {
-    refuse(fmt::format("found an unexpected message ({})", kind));
-  }
-  const std::size_t length = number_at(bytes_, 8, 4);
-  if (length > longest_bodies[kind]) {
-    refuse(fmt::format("found a message of {} bytes, expected {} at most", length, longest_bodies[kind]));
-  }
-  if (bytes_.size() < header_bytes + length) return std::nullopt;
-  Frame frame{static_cast<Frame::Kind>(kind), bytes_.substr(header_bytes, length)};
-  bytes_.erase(0, header_bytes + length);
-  return frame;
-}
-
-namespace {
-
 /// Global, because pthread_atfork handlers take no argument.
 struct Guarded {
   std::mutex mutex;
@@ -99,30 +57,6 @@ Guarded& guarded() {
   }();
   return *all;
 }
-
-}  // namespace
-
-ForkGuard::ForkGuard(int descriptor) : descriptor_(descriptor) {
-  Guarded& all = guarded();
-  const std::lock_guard lock(all.mutex);
-  all.descriptors.insert(descriptor);
-}
-
-ForkGuard::ForkGuard(ForkGuard&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-
-ForkGuard& ForkGuard::operator=(ForkGuard&& other) noexcept {
-  std::swap(descriptor_, other.descriptor_);
-  return *this;
-}
-
-ForkGuard::~ForkGuard() {
-  if (descriptor_ < 0) return;
-  Guarded& all = guarded();
-  const std::lock_guard lock(all.mutex);
-  all.descriptors.erase(descriptor_);
-}
-
-namespace {
 
 constexpr int kind_of_socket = SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK;
 
@@ -148,9 +82,7 @@ FileDescriptor bound_socket(bool loopback_only) {
       throw_failed("socket");
     }
     const int off = 0;
-    if (address->ai_family == AF_INET6) {
-      setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
-    }
+    if (address->ai_family == AF_INET6) setsockopt(made.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
     if (bind(made.get(), address->ai_addr, address->ai_addrlen) == 0) return made;
     if (errno != EADDRNOTAVAIL) throw_failed("bind");
   }
@@ -159,6 +91,62 @@ FileDescriptor bound_socket(bool loopback_only) {
 }
 
 }  // namespace
+
+std::string encoded(const Frame& frame) {
+  std::string bytes(magic);
+  append(bytes, version, 2);
+  append(bytes, static_cast<std::uint32_t>(frame.kind), 2);
+  append(bytes, static_cast<std::uint32_t>(frame.body.size()), 4);
+  return bytes + frame.body;
+}
+
+std::optional<Frame> FrameReader::next(unsigned kinds) {
+  const std::string_view start = std::string_view(bytes_).substr(0, magic.size());
+  if (start != magic.substr(0, start.size())) {
+    fail_with(ErrorCode::corrupt_data, "found {}, expected a message of this library",
+              topology::in_quotes(bytes_));
+  }
+  if (bytes_.size() < header_bytes) return std::nullopt;
+  if (const std::uint32_t found = number_at(bytes_, 4, 2); found != version) {
+    fail_with(ErrorCode::corrupt_data,
+              "found version {} of this library's messages, expected {}: do all ranks run the same "
+              "version?",
+              found, version);
+  }
+  const std::uint32_t kind = number_at(bytes_, 6, 2);
+  if (kind >= longest_bodies.size() || (kinds & 1U << kind) == 0) {
+    fail_with(ErrorCode::corrupt_data, "found an unexpected message ({})", kind);
+  }
+  const std::size_t length = number_at(bytes_, 8, 4);
+  if (length > longest_bodies[kind]) {
+    fail_with(ErrorCode::corrupt_data, "found a message of {} bytes, expected {} at most", length,
+              longest_bodies[kind]);
+  }
+  if (bytes_.size() < header_bytes + length) return std::nullopt;
+  Frame frame{static_cast<Frame::Kind>(kind), bytes_.substr(header_bytes, length)};
+  bytes_.erase(0, header_bytes + length);
+  return frame;
+}
+
+ForkGuard::ForkGuard(int descriptor) : descriptor_(descriptor) {
+  Guarded& all = guarded();
+  const std::lock_guard lock(all.mutex);
+  all.descriptors.insert(descriptor);
+}
+
+ForkGuard::ForkGuard(ForkGuard&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+ForkGuard& ForkGuard::operator=(ForkGuard&& other) noexcept {
+  std::swap(descriptor_, other.descriptor_);
+  return *this;
+}
+
+ForkGuard::~ForkGuard() {
+  if (descriptor_ < 0) return;
+  Guarded& all = guarded();
+  const std::lock_guard lock(all.mutex);
+  all.descriptors.erase(descriptor_);
+}
 
 Listener::Listener(bool loopback_only) : socket(bound_socket(loopback_only)) {
   if (listen(socket.get(), SOMAXCONN) != 0) throw_failed("listen");
@@ -254,8 +242,8 @@ FileDescriptor connect_to_first(const std::vector<std::string>& addresses, std::
       names.erase(names.begin() + static_cast<std::ptrdiff_t>(i));
     }
   }
-  throw Error(ErrorCode::transport,
-              fmt::format("port {} cannot be reached: {}", port, problems.empty() ? "no address" : problems));
+  fail_with(ErrorCode::transport, "port {} cannot be reached: {}", port,
+            problems.empty() ? "no address" : problems);
 }
 
 }  // namespace ddl::collectives

@@ -4,8 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <utility>
 
 #include "topology/json_fields.hpp"
 
@@ -47,7 +45,7 @@ std::string doing(const RankReport& report, const JobFailure& failure) {
   return text + scope_of(report);
 }
 
-std::string_view heading(Life life) { return headings[static_cast<std::size_t>(life)]; }
+std::string_view heading(Life life) { return headings[as_index(life)]; }
 
 /// "0-3, 7".
 std::string ranks_in_words(const std::vector<int>& ranks) {
@@ -149,9 +147,7 @@ void describe(auto& fields, topology::MaybeConst<ExitReport> auto& report) {
   fields("ranks", report.ranks, most_ranks);
 }
 
-std::string_view to_string(JobFailure::Kind kind) noexcept {
-  return kind_names[static_cast<std::size_t>(kind)];
-}
+std::string_view to_string(JobFailure::Kind kind) noexcept { return kind_names[as_index(kind)]; }
 
 JobFailure::Kind failure_kind(ErrorCode code) noexcept {
   switch (code) {
@@ -167,9 +163,7 @@ JobFailure::Kind failure_kind(ErrorCode code) noexcept {
   }
 }
 
-std::string_view to_string(RankReport::Life life) noexcept {
-  return life_names[static_cast<std::size_t>(life)];
-}
+std::string_view to_string(RankReport::Life life) noexcept { return life_names[as_index(life)]; }
 
 std::string name_of(const RankReport& report) {
   return fmt::format("rank {} (host {}, pid {})", report.rank, report.host, report.pid);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <utility>
+#include "ddl/topology/as_index.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -40,12 +40,12 @@ std::string_view to_string(CallPurpose purpose) noexcept {
                                                      "gradient reducer: order of gradients",
                                                      "gradient reducer: absent gradients",
                                                      "gradient reducer: agreement on errors"};
-  return names[static_cast<std::size_t>(purpose)];
+  return names[as_index(purpose)];
 }
 
 const char* to_string(FlightRecord::State state) noexcept {
   constexpr std::array names = {"called", "begun", "finished", "failed"};
-  return names[static_cast<std::size_t>(state)];
+  return names[as_index(state)];
 }
 
 std::string CallId::describe() const {

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -33,8 +32,7 @@ std::string_view to_string(CallPurpose purpose) noexcept;
 class CallsFor {
  public:
   explicit CallsFor(CallPurpose purpose) noexcept : before_(std::exchange(now_, purpose)) {}
-  CallsFor(const CallsFor&) = delete;
-  CallsFor& operator=(const CallsFor&) = delete;
+  CallsFor& operator=(CallsFor&&) = delete;
   ~CallsFor() { now_ = before_; }
 
   [[nodiscard]] static CallPurpose now() noexcept { return now_; }

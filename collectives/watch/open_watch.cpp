@@ -1,8 +1,6 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "collectives/system/bootstrap.hpp"

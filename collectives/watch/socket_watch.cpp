@@ -1,19 +1,8 @@
 #include "collectives/watch/socket_watch.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <array>
-#include <atomic>
 #include <condition_variable>
 #include <iterator>
-#include <mutex>
-#include <optional>
-#include <span>
-#include <thread>
-#include <utility>
-
-#include "ddl/error.hpp"
 
 namespace ddl::collectives {
 namespace {

@@ -22,9 +22,7 @@ class Watch {
   static constexpr auto time_to_stop = std::chrono::milliseconds(100);
   static constexpr auto time_to_report = std::chrono::milliseconds(300);
 
-  Watch() = default;
-  Watch(const Watch&) = delete;
-  Watch& operator=(const Watch&) = delete;
+  Watch& operator=(Watch&&) = delete;
   virtual ~Watch() = default;
 
   /// Any thread may call `on_failure`, at most once, when there is a failure, and `attach` itself does if

@@ -5,14 +5,11 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
-#include <span>
-#include <utility>
 
 #include "collectives/watch/watch.hpp"
-#include "ddl/error.hpp"
 #include "topology/json_fields.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -23,6 +20,17 @@ using Life = RankReport::Life;
 /// Limits connections whose peer is not known yet, because strangers may hold connections open.
 constexpr std::size_t most_unknown = 64;
 constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
+
+/// The hub needs a descriptor per rank. The soft limit is often 1024 and the hard limit far higher.
+void make_room_for_descriptors(int ranks) {
+  constexpr rlim_t others = 256;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t wanted = std::min(limit.rlim_max, static_cast<rlim_t>(ranks) + others);
+  if (limit.rlim_cur >= wanted) return;
+  limit.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 }  // namespace
 
@@ -51,9 +59,8 @@ struct WatchHub::State {
       : settings(std::move(given)),
         listener(settings.loopback_only),
         wake(new_event()),
-        ranks(static_cast<std::size_t>(settings.ranks)) {
-    for (int rank = 0; rank < settings.ranks; ++rank)
-      ranks[static_cast<std::size_t>(rank)].report.rank = rank;
+        ranks(as_index(settings.ranks)) {
+    for (int rank = 0; rank < settings.ranks; ++rank) ranks[as_index(rank)].report.rank = rank;
   }
 
   struct Rank {
@@ -77,7 +84,7 @@ struct WatchHub::State {
   Clock::time_point report_by;
   bool reported = false;
 
-  [[nodiscard]] Rank& of(const Peer& peer) { return ranks[static_cast<std::size_t>(peer.rank)]; }
+  [[nodiscard]] Rank& of(const Peer& peer) { return ranks[as_index(peer.rank)]; }
 
   void warn(const std::string& text) {
     if (!std::exchange(warned, true)) settings.warn(text);
@@ -158,15 +165,10 @@ struct WatchHub::State {
   }
 
   void welcome(Peer& peer, const WatchHello& hello) {
-    if (hello.token != settings.token) {
-      throw Error(ErrorCode::corrupt_data, "found another job's token");
-    }
-    if (hello.rank < 0 || hello.rank >= settings.ranks ||
-        ranks[static_cast<std::size_t>(hello.rank)].joined) {
-      throw Error(ErrorCode::corrupt_data,
-                  fmt::format("found rank {}, which {}", hello.rank,
-                              hello.rank < 0 || hello.rank >= settings.ranks ? "does not exist"
-                                                                             : "has already connected"));
+    if (hello.token != settings.token) throw Error(ErrorCode::corrupt_data, "found another job's token");
+    if (hello.rank < 0 || hello.rank >= settings.ranks || ranks[as_index(hello.rank)].joined) {
+      fail_with(ErrorCode::corrupt_data, "found rank {}, which {}", hello.rank,
+                hello.rank < 0 || hello.rank >= settings.ranks ? "does not exist" : "has already connected");
     }
     peer.rank = hello.rank;
     Rank& rank = of(peer);
@@ -198,7 +200,7 @@ struct WatchHub::State {
     rank.report.waits_for = std::move(own.waits_for);
     for (RankReport& other : std::span(told.ranks).subspan(1)) {
       if (other.rank < 0 || other.rank >= settings.ranks) continue;
-      ranks[static_cast<std::size_t>(other.rank)].by_others = std::move(other);
+      ranks[as_index(other.rank)].by_others = std::move(other);
     }
   }
 
@@ -291,21 +293,6 @@ struct WatchHub::State {
     }
   }
 };
-
-namespace {
-
-/// The hub needs a descriptor per rank. The soft limit is often 1024 and the hard limit far higher.
-void make_room_for_descriptors(int ranks) {
-  constexpr rlim_t others = 256;
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  const rlim_t wanted = std::min(limit.rlim_max, static_cast<rlim_t>(ranks) + others);
-  if (limit.rlim_cur >= wanted) return;
-  limit.rlim_cur = wanted;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
-
-}  // namespace
 
 WatchHub::WatchHub(Settings settings) : state_(std::make_unique<State>(std::move(settings))) {
   make_room_for_descriptors(state_->settings.ranks);

@@ -1,15 +1,10 @@
 #pragma once
 
-#include <array>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "collectives/watch/connection.hpp"
 #include "collectives/watch/exit_report.hpp"

@@ -1,9 +1,6 @@
-#include <fmt/format.h>
-
 #include <cstdint>
 
 #include "ddl/c_api/c_job.hpp"
-#include "ddl/error.hpp"
 
 struct ddl_work {
   ddl::Work work;
@@ -75,7 +72,7 @@ int ddl_malloc(void** memory, size_t alignment, size_t bytes) {
     if (memory == nullptr) refuse("memory is null; expected where the pointer is to go");
     *memory = nullptr;
     if (alignment == 0 || (alignment & (alignment - 1)) != 0 || alignment > most_alignment) {
-      refuse(fmt::format("alignment: found {}, expected a power of two up to {}", alignment, most_alignment));
+      refuse("alignment: found {}, expected a power of two up to {}", alignment, most_alignment);
     }
     *memory = job.allocate(bytes, alignment);
   });

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <memory>
@@ -8,8 +7,8 @@
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/error.hpp"
 #include "ddl/mpi_interposer/typed_buffer.hpp"
+#include "topology/refuse.hpp"
 
 namespace {
 
@@ -51,9 +50,9 @@ Communicator& communicator_for(MPI_Comm communicator, Context& context) {
 
 void require_same_options(const Job& job, const char* options) {
   if (options == nullptr || std::string_view(options).empty() || job.options() == options) return;
-  throw Error(ErrorCode::unsupported,
-              fmt::format("options: found '{}', expected none, or those that the job began with, '{}'",
-                          options, job.options()));
+  fail_with(ErrorCode::unsupported,
+            "options: found '{}', expected none, or those that the job began with, '{}'", options,
+            job.options());
 }
 
 }  // namespace
@@ -66,9 +65,7 @@ extern "C" int ddl_allreduce_mpi(const char* options, void* data, int count, MPI
     } else {
       job.start(options);
     }
-    if (count < 0) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("count: found {}, expected 0 or more", count));
-    }
+    if (count < 0) fail_with(ErrorCode::invalid_argument, "count: found {}, expected 0 or more", count);
     if (comm == MPI_COMM_NULL) throw Error(ErrorCode::invalid_argument, "comm is MPI_COMM_NULL");
     const auto reduction = mpi::reduction_of(type, op);
     if (!reduction) {
@@ -76,6 +73,6 @@ extern "C" int ddl_allreduce_mpi(const char* options, void* data, int count, MPI
                   "this type, or this operation on it, is not the library's; use MPI_Allreduce");
     }
     communicator_for(comm, job.context())
-        .all_reduce(data, static_cast<std::size_t>(count) * reduction->each, reduction->type, reduction->op);
+        .all_reduce(data, as_index(count) * reduction->each, reduction->type, reduction->op);
   });
 }

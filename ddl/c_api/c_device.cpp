@@ -6,7 +6,6 @@
 
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/device.hpp"
-#include "ddl/error.hpp"
 #include "ddl/parameters/parameters.hpp"
 #if DDL_C_DEVICES
 #include <cuda_runtime_api.h>

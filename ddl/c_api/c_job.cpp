@@ -1,9 +1,6 @@
 #include "ddl/c_api/c_job.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <sstream>
@@ -38,7 +35,7 @@ bool take_errors_option(std::string& options) {
     std::string value;
     words >> value;
     if (value != "abort" && value != "return") {
-      refuse(fmt::format("-errors in options: found '{}', expected abort or return", value));
+      refuse("-errors in options: found '{}', expected abort or return", value);
     }
     aborts = value == "abort";
   }
@@ -161,8 +158,7 @@ std::string Job::brief(std::string_view what) const {
 }
 
 void* Job::allocate(std::size_t bytes, std::size_t alignment) {
-  if (bytes > SIZE_MAX - alignment)
-    throw Error(ErrorCode::invalid_argument, fmt::format("{} bytes are too many", bytes));
+  if (bytes > SIZE_MAX - alignment) fail_with(ErrorCode::invalid_argument, "{} bytes are too many", bytes);
   std::size_t room = bytes + alignment;
   SharedBuffer<std::byte> buffer = allocate_bytes(context(), room);
   void* memory = buffer.data();
@@ -182,28 +178,25 @@ void Job::require_handle(const void* handle) const {
   if (!handles_.contains(handle)) refuse("the handle is none of this job's, or has been freed");
 }
 
-void refuse(const std::string& text) { throw Error(ErrorCode::invalid_argument, text); }
-
 DataType type_of(int type, std::string_view what) {
   if (type < 0 || type >= types) {
-    refuse(fmt::format("{}: found {}, expected DDL_U8 (0) to DDL_BF16 ({})", what, type, types - 1));
+    refuse("{}: found {}, expected DDL_U8 (0) to DDL_BF16 ({})", what, type, types - 1);
   }
   return static_cast<DataType>(type);
 }
 
 ReduceOp op_of(int op) {
-  if (op < 0 || op >= ops)
-    refuse(fmt::format("op: found {}, expected DDL_SUM (0) to DDL_PROD ({})", op, ops - 1));
+  if (op < 0 || op >= ops) refuse("op: found {}, expected DDL_SUM (0) to DDL_PROD ({})", op, ops - 1);
   return static_cast<ReduceOp>(op);
 }
 
 std::size_t count_of(std::int64_t count) {
-  if (count < 0) refuse(fmt::format("count: found {}, expected 0 or more", count));
-  return static_cast<std::size_t>(count);
+  if (count < 0) refuse("count: found {}, expected 0 or more", count);
+  return as_index(count);
 }
 
 void require(const void* pointer, const char* what) {
-  if (pointer == nullptr) refuse(fmt::format("{} is null", what));
+  if (pointer == nullptr) refuse("{} is null", what);
 }
 
 int failed(const char* function, const std::exception& error) noexcept {

@@ -18,10 +18,10 @@
 #include "ddl/context/agreement.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/ddl.h"
-#include "ddl/error.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/parameter.hpp"
 #include "ddl/shared_buffer.hpp"
+#include "topology/refuse.hpp"
 
 struct ddl_reducer {
   ddl::GradientReducer reducer;
@@ -125,8 +125,8 @@ struct NoJob : std::runtime_error {
   NoJob() : std::runtime_error("there is no job: call it between ddl_init and ddl_finalize") {}
 };
 
-/// Throws `invalid_argument`.
-[[noreturn]] void refuse(const std::string& text);
+using topology::refuse;
+
 /// These convert an argument; they throw `invalid_argument` for a number out of range. `what`: the argument's
 /// name.
 DataType type_of(int type, std::string_view what = "type");

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cstdint>
 #include <exception>
 #include <optional>
@@ -10,7 +8,6 @@
 #include "ddl/c_api/c_job.hpp"
 #include "ddl/checkpoint.hpp"
 #include "ddl/drift_check.hpp"
-#include "ddl/error.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/reducer.hpp"
 #include "ddl/learning_rate_scaling.hpp"
@@ -66,9 +63,9 @@ DataType gradient_type_of(const ddl_parameter& parameter, int index) {
     return static_cast<DataType>(type);
   }
   refuse(
-      fmt::format("parameters[{}].gradient_type: found {}, expected DDL_F32 (3), DDL_F64 (4), DDL_F16 (5), "
-                  "DDL_BF16 (6), or 0 for that of the parameter",
-                  index, type));
+      "parameters[{}].gradient_type: found {}, expected DDL_F32 (3), DDL_F64 (4), DDL_F16 (5), "
+      "DDL_BF16 (6), or 0 for that of the parameter",
+      index, type);
 }
 
 /// For each parameter the number of its gradient, or none.
@@ -92,12 +89,11 @@ void name_as_in_c(ddl_reducer& reducer) {
 
 GradientReducerOptions options_of(const ddl_reducer_options& given) {
   if (given.gradients != DDL_GRADIENT_SUMS && given.gradients != DDL_GRADIENT_MEANS) {
-    refuse(
-        fmt::format("options.gradients: found {}, expected DDL_GRADIENT_SUMS (1) or DDL_GRADIENT_MEANS (2)",
-                    given.gradients));
+    refuse("options.gradients: found {}, expected DDL_GRADIENT_SUMS (1) or DDL_GRADIENT_MEANS (2)",
+           given.gradients);
   }
   if (given.wire != 0 && given.wire != DDL_F16 && given.wire != DDL_BF16) {
-    refuse(fmt::format("options.wire: found {}, expected 0, DDL_F16 (5) or DDL_BF16 (6)", given.wire));
+    refuse("options.wire: found {}, expected 0, DDL_F16 (5) or DDL_BF16 (6)", given.wire);
   }
   return {.gradients = given.gradients == DDL_GRADIENT_SUMS ? GradientKind::sum : GradientKind::mean,
           .bucket_bytes = count_of(given.bucket_bytes),
@@ -146,11 +142,11 @@ Model model_of(const ddl_parameter* parameters, int count, bool needs_values) {
 
 std::size_t index_of(const ddl_reducer& reducer, int parameter) {
   const std::size_t parameters = reducer.gradients.size();
-  if (parameter < 0 || static_cast<std::size_t>(parameter) >= parameters) {
-    refuse(fmt::format("index: found {}, expected 0 to {}", parameter, parameters - 1));
+  if (parameter < 0 || as_index(parameter) >= parameters) {
+    refuse("index: found {}, expected 0 to {}", parameter, parameters - 1);
   }
-  const std::size_t gradient = reducer.gradients[static_cast<std::size_t>(parameter)];
-  if (gradient == none) refuse(fmt::format("index: parameter {} has no gradient", parameter));
+  const std::size_t gradient = reducer.gradients[as_index(parameter)];
+  if (gradient == none) refuse("index: parameter {} has no gradient", parameter);
   return gradient;
 }
 
@@ -282,7 +278,7 @@ int ddl_learning_rate(double rate, int rule, int64_t step, int64_t ramp_steps, d
   return guarded("ddl_learning_rate", [&](Job& job) {
     require(scaled, "scaled");
     if (rule < DDL_SCALE_NONE || rule > DDL_SCALE_SQUARE_ROOT) {
-      refuse(fmt::format("rule: found {}, expected DDL_SCALE_NONE (0) to DDL_SCALE_SQUARE_ROOT (2)", rule));
+      refuse("rule: found {}, expected DDL_SCALE_NONE (0) to DDL_SCALE_SQUARE_ROOT (2)", rule);
     }
     *scaled = rate * learning_rate_factor(static_cast<ScalingRule>(rule), job.context().size(),
                                           count_of(step), count_of(ramp_steps));

@@ -1,11 +1,10 @@
 #include "ddl/checkpoint.hpp"
 
-#include <fmt/format.h>
-
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/checkpoint/background_work.hpp"
 #include "ddl/checkpoint/checkpoint_directory.hpp"
 #include "ddl/checkpoint/checkpoint_layout.hpp"
@@ -13,7 +12,6 @@
 #include "ddl/checkpoint/checkpoint_signals.hpp"
 #include "ddl/checkpoint/checkpoint_snapshot.hpp"
 #include "ddl/context/agreement.hpp"
-#include "ddl/error.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {
@@ -56,11 +54,10 @@ struct Checkpoint::State {
     std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
     context.communicator().all_reduce(std::span(most), ReduceOp::max);
     if (most[1] != -most[2]) {
-      throw Error(ErrorCode::mismatch,
-                  fmt::format("{}: a rank saves step {}, another one step {}; every rank must save "
-                              "the same",
-                              operation, -most[2], most[1]))
-          .as_agreed();
+      fail_agreed(ErrorCode::mismatch,
+                  "{}: a rank saves step {}, another one step {}; every rank must save "
+                  "the same",
+                  operation, -most[2], most[1]);
     }
     if (most[0] == 0) return;
     described.clear();
@@ -72,12 +69,10 @@ struct Checkpoint::State {
       const fs::path aside = directory.temporary_of(step);
       std::error_code error;
       if (fs::is_directory(aside, error)) return;
-      throw Error(
-          ErrorCode::io,
-          fmt::format(
-              "rank {} does not see '{}', which rank 0 has made: sharded checkpoints need a file system "
-              "that all hosts share; choose a directory there, or save without shards",
-              context.rank(), aside.string()));
+      fail_with(ErrorCode::io,
+                "rank {} does not see '{}', which rank 0 has made: sharded checkpoints need a file system "
+                "that all hosts share; choose a directory there, or save without shards",
+                context.rank(), aside.string());
     });
   }
   /// Starts writing this rank's part, in a thread if `options.background`.
@@ -139,12 +134,10 @@ struct Checkpoint::State {
       }
     }
     if (damage.empty()) return {};
-    throw Error(
-        ErrorCode::corrupt_data,
-        fmt::format("all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
-                    "away or choose another directory.",
-                    kind, directory.path().string(), damage.front()))
-        .as_agreed();
+    fail_agreed(ErrorCode::corrupt_data,
+                "all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
+                "away or choose another directory.",
+                kind, directory.path().string(), damage.front());
   }
   std::vector<std::uint64_t> steps_on_root(const std::function<std::vector<std::uint64_t>()>& list) {
     std::string text;

@@ -11,9 +11,6 @@
 #include <system_error>
 #include <utility>
 
-#include "ddl/checkpoint/safetensors.hpp"
-#include "ddl/error.hpp"
-#include "ddl/files/durable_file.hpp"
 #include "topology/parse_whole.hpp"
 
 namespace ddl {

@@ -1,16 +1,14 @@
 #include "ddl/checkpoint/checkpoint_layout.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
 
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/checkpoint/checkpoint_manifest.hpp"
 #include "ddl/context/agreement.hpp"
-#include "ddl/error.hpp"
 
 namespace ddl {
 namespace {
@@ -26,8 +24,7 @@ constexpr const char* operation = "save a checkpoint";
 
 [[noreturn]] void throw_agreed(ErrorCode code, const std::string& group, const std::string& tensor,
                                const std::string& message) {
-  throw Error(code, fmt::format("{}: tensor '{}' of group '{}' {}", operation, tensor, group, message))
-      .as_agreed();
+  fail_agreed(code, "{}: tensor '{}' of group '{}' {}", operation, tensor, group, message);
 }
 
 /// One rank's slice of a tensor, as exchanged between all ranks.
@@ -103,11 +100,11 @@ std::vector<TensorPiece> cover(const std::string& group, const std::string& name
 /// Assigns whole tensors, the largest first, each to the rank with the least bytes to write. Unless the
 /// checkpoint is sharded, rank 0 writes all of them.
 void share_out(Layout& layout, const CheckpointContents& contents) {
-  std::vector<std::uint64_t> load(static_cast<std::size_t>(layout.ranks));
+  std::vector<std::uint64_t> load(as_index(layout.ranks));
   for (const auto& [name, group] : layout.groups) {
     for (const auto& [tensor_name, tensor] : group.tensors) {
       for (const TensorPiece& piece : tensor.pieces)
-        load[static_cast<std::size_t>(piece.rank)] += piece.count * size_of(tensor.form.type);
+        load[as_index(piece.rank)] += piece.count * size_of(tensor.form.type);
     }
     for (std::size_t rank = 0; rank < group.per_rank.size(); ++rank) {
       for (const auto& [tensor_name, form] : group.per_rank[rank]) load[rank] += form.bytes();
@@ -150,7 +147,7 @@ void add_own(const std::string& text, int rank, Layout& layout,
              std::map<std::string, SlicesByTensor>& slices) {
   if (text.empty()) return;
   const auto fail = [](std::string_view found, std::string_view) {
-    throw Error(ErrorCode::internal, fmt::format("{}: a rank describes {}", operation, found));
+    fail_with(ErrorCode::internal, "{}: a rank describes {}", operation, found);
   };
   const json groups = json::parse(text);
   for (const auto& [name, lists] : groups.items()) {
@@ -159,8 +156,8 @@ void add_own(const std::string& text, int rank, Layout& layout,
     }
     auto& per_rank = layout.groups[name].per_rank;
     for (const auto& [tensor, form] : lists[1].items()) {
-      per_rank.resize(static_cast<std::size_t>(layout.ranks));
-      per_rank[static_cast<std::size_t>(rank)][tensor] = safetensors::parse_form(form, fail);
+      per_rank.resize(as_index(layout.ranks));
+      per_rank[as_index(rank)][tensor] = safetensors::parse_form(form, fail);
     }
   }
 }
@@ -226,8 +223,7 @@ CheckpointLayout agree_on_layout(const Context& context, const CheckpointContent
   for (const auto& [name, group] : contents.groups) layout.groups[name];
   std::map<std::string, SlicesByTensor> slices;
   const auto texts = gather_texts(context, describe_own(contents));
-  for (int rank = 0; rank < context.size(); ++rank)
-    add_own(texts[static_cast<std::size_t>(rank)], rank, layout, slices);
+  for (int rank = 0; rank < context.size(); ++rank) add_own(texts[as_index(rank)], rank, layout, slices);
   for (auto& [name, tensors] : slices) {
     for (auto& [tensor, parts] : tensors) {
       const TensorForm form = parts.front().form;

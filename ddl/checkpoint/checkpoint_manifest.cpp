@@ -5,10 +5,8 @@
 #include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
-#include "ddl/checkpoint/safetensors.hpp"
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -155,7 +153,7 @@ class Parser {
     for (const auto& [tensor_name, entry] : member<json::object_t>(value, "tensors"))
       result.tensors[tensor_name] = tensor(name, entry, manifest);
     const auto& per_rank = member<json::array_t>(value, "per_rank");
-    const auto ranks = static_cast<std::size_t>(manifest.layout.ranks);
+    const auto ranks = as_index(manifest.layout.ranks);
     if (!per_rank.empty() && per_rank.size() != ranks) fail("a bad list of ranks");
     for (const json& forms : per_rank) {
       const auto rank = static_cast<int>(result.per_rank.size());
@@ -231,12 +229,10 @@ CheckpointManifest CheckpointManifest::parse(const std::filesystem::path& checkp
   }
   const auto version = manifest["format_version"].get<std::uint64_t>();
   if (version != format_version) {
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("'{}': found format version {}, expected {}: the checkpoint was written by {} version of "
-                    "ddl; use that one to read it",
-                    path.string(), version, format_version,
-                    version > format_version ? "a newer" : "an older"));
+    fail_with(ErrorCode::unsupported,
+              "'{}': found format version {}, expected {}: the checkpoint was written by {} version of "
+              "ddl; use that one to read it",
+              path.string(), version, format_version, version > format_version ? "a newer" : "an older");
   }
   return Parser(path).parse(manifest);
 }

@@ -37,8 +37,7 @@ class CheckpointSignals {
     ends_seen_ = ends;
   }
 
-  CheckpointSignals(const CheckpointSignals&) = delete;
-  CheckpointSignals& operator=(const CheckpointSignals&) = delete;
+  CheckpointSignals& operator=(CheckpointSignals&&) = delete;
   ~CheckpointSignals() {
     Listeners& all = listeners();
     const std::lock_guard lock(all.mutex);

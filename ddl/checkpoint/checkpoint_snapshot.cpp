@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 namespace ddl {
 namespace {
@@ -75,7 +74,7 @@ std::vector<Record> records_of(const CheckpointLayout& layout, const CheckpointC
     }
     for (int owner = 0; owner < static_cast<int>(group.per_rank.size()); ++owner) {
       if (layout.sharded && owner != rank) continue;
-      for (const auto& [tensor_name, form] : group.per_rank[static_cast<std::size_t>(owner)]) {
+      for (const auto& [tensor_name, form] : group.per_rank[as_index(owner)]) {
         add(layout.rank_file(name, owner), tensor_name, form, {{owner, 0, form.elements()}});
         const auto found = std::ranges::find(mine.per_rank, tensor_name, &NamedTensor::name);
         const bool is_mine = owner == rank && found != mine.per_rank.end();

@@ -4,14 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <tuple>
 
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -47,7 +44,7 @@ constexpr std::uint64_t largest_header = 100'000'000;  // the reference implemen
 constexpr std::array<std::string_view, 7> type_names = {"U8", "I32", "I64", "F32", "F64", "F16", "BF16"};
 
 [[noreturn]] void fail(const std::string& name, const std::string& message) {
-  throw Error(ErrorCode::invalid_argument, fmt::format("tensor '{}' {}", name, message));
+  fail_with(ErrorCode::invalid_argument, "tensor '{}' {}", name, message);
 }
 
 bool is_utf8(const std::string& text) {
@@ -154,7 +151,7 @@ void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& i
 }  // namespace
 
 json to_json(const TensorForm& form) {
-  return {{"dtype", type_names[static_cast<std::size_t>(form.type)]}, {"shape", form.shape}};
+  return {{"dtype", type_names[as_index(form.type)]}, {"shape", form.shape}};
 }
 
 TensorForm parse_form(const json& object, const Fail& fail) {
@@ -216,12 +213,10 @@ void write(FileWriter& file, std::span<const NamedTensor> tensors,
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');
   if (text.size() > largest_header) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format(
-            "{} tensors make a safetensors header of {} bytes, expected at most {}; use shorter names "
-            "or more groups",
-            tensors.size(), text.size(), largest_header));
+    fail_with(ErrorCode::invalid_argument,
+              "{} tensors make a safetensors header of {} bytes, expected at most {}; use shorter names "
+              "or more groups",
+              tensors.size(), text.size(), largest_header);
   }
   const std::uint64_t length = text.size();
   file.write(std::as_bytes(std::span(&length, 1)));

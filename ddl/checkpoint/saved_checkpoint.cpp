@@ -10,8 +10,8 @@
 #include "ddl/checkpoint/checkpoint_manifest.hpp"
 #include "ddl/checkpoint/checkpoint_reading.hpp"
 #include "ddl/checkpoint/safetensors.hpp"
-#include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -41,10 +41,10 @@ struct SavedCheckpoint::State {
   const Layout::Group& group(const std::string& name) const {
     const auto found = manifest.layout.groups.find(name);
     if (found != manifest.layout.groups.end()) return found->second;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("'{}': found no group '{}' of tensors, expected one: the checkpoint is "
-                            "of another program or model",
-                            path.string(), name));
+    fail_with(ErrorCode::mismatch,
+              "'{}': found no group '{}' of tensors, expected one: the checkpoint is "
+              "of another program or model",
+              path.string(), name);
   }
   /// Throws `mismatch` if this rank's request does not match the saved tensors.
   void check(const std::string& name, const CheckpointGroup& into) const {
@@ -63,14 +63,13 @@ struct SavedCheckpoint::State {
 
     if (into.per_rank.empty()) return;
     if (manifest.layout.ranks != context.size()) {
-      throw Error(
-          ErrorCode::mismatch,
-          fmt::format("'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: use "
-                      "visit_per_rank to share them out anew",
-                      path.string(), manifest.layout.ranks, name, context.size()));
+      fail_with(ErrorCode::mismatch,
+                "'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: use "
+                "visit_per_rank to share them out anew",
+                path.string(), manifest.layout.ranks, name, context.size());
     }
     static const Layout::Forms none;
-    const auto rank = static_cast<std::size_t>(context.rank());
+    const auto rank = as_index(context.rank());
     const Layout::Forms& own = rank < saved.per_rank.size() ? saved.per_rank[rank] : none;
     for (const NamedTensor& tensor : into.per_rank) {
       const auto found = own.find(tensor.name);
@@ -207,13 +206,12 @@ SavedCheckpoint SavedCheckpoint::open_step(const Context& context, const fs::pat
         [&] {
           std::error_code error;
           if (!fs::exists(state.path / manifest_name, error)) {
-            throw Error(ErrorCode::io,
-                        fmt::format("rank {} does not see the sharded checkpoint '{}', which rank 0 "
-                                    "reads: it must be on a file system that all hosts share",
-                                    context.rank(), state.path.string()));
+            fail_with(ErrorCode::io,
+                      "rank {} does not see the sharded checkpoint '{}', which rank 0 "
+                      "reads: it must be on a file system that all hosts share",
+                      context.rank(), state.path.string());
           }
-          state.manifest.verify(state.path, static_cast<std::size_t>(context.rank()),
-                                static_cast<std::size_t>(context.size()));
+          state.manifest.verify(state.path, as_index(context.rank()), as_index(context.size()));
         },
         WorkTime::unlimited);
   }
@@ -236,10 +234,10 @@ std::string SavedCheckpoint::file(const std::string& name) const {
   std::string text;
   state_->context.root_only(reading, [&] {
     if (!state_->manifest.files.contains(name)) {
-      throw Error(ErrorCode::mismatch,
-                  fmt::format("'{}': found no file '{}', expected one: the checkpoint is of "
-                              "another program",
-                              state_->path.string(), name));
+      fail_with(ErrorCode::mismatch,
+                "'{}': found no file '{}', expected one: the checkpoint is of "
+                "another program",
+                state_->path.string(), name);
     }
     text = state_->manifest.open(state_->path, name).read_all();
   });
@@ -264,7 +262,7 @@ void SavedCheckpoint::visit_per_rank(const std::string& group, const PerRankVisi
   const Layout::Group& saved = state_->group(group);
   std::vector<std::byte> bytes;
   for (int rank = 0; rank < static_cast<int>(saved.per_rank.size()); ++rank) {
-    const Layout::Forms& forms = saved.per_rank[static_cast<std::size_t>(rank)];
+    const Layout::Forms& forms = saved.per_rank[as_index(rank)];
     if (forms.empty()) continue;
     const fs::path path = state_->path / layout.rank_file(group, rank);
     std::optional<BroadcastTensorFile> for_all;

@@ -4,7 +4,6 @@
 
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {

@@ -1,17 +1,13 @@
 #include "ddl/context/agreement.hpp"
 
-#include <fmt/ranges.h>
-
 #include <algorithm>
-#include <cstdint>
 #include <filesystem>
 #include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
-#include <span>
 
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/context_state.hpp"
-#include "ddl/error.hpp"
 
 namespace ddl {
 namespace {
@@ -19,6 +15,31 @@ namespace {
 std::string entry_or_nothing(const std::vector<std::string>& entries, std::size_t index) {
   return index < entries.size() ? entries[index] : fmt::format("missing ({} in all)", entries.size());
 }
+
+std::exception_ptr run_catching(const std::function<void()>& work) {
+  try {
+    work();
+    return nullptr;
+  } catch (...) {
+    return std::current_exception();
+  }
+}
+
+/// Gives every rank `root`'s error; the other ranks' `mine` is ignored.
+Error broadcast_error(const Context& context, const std::exception_ptr& mine, int root) {
+  std::int64_t code = 0;
+  std::string text;
+  if (context.rank() == root) {
+    const Error error = as_error(mine);
+    code = static_cast<std::int64_t>(error.code());
+    text = error.what();
+  }
+  context.communicator().broadcast(std::span(&code, 1), root);
+  text = context.broadcast_string(text, root);
+  return {static_cast<ErrorCode>(code), text};
+}
+
+int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_argument ? 2 : 1; }
 
 }  // namespace
 
@@ -31,17 +52,17 @@ std::optional<std::string> first_difference(const Context& context, std::string_
   const auto first = std::ranges::mismatch(entries, root);
   const bool same = first.in1 == entries.end() && first.in2 == root.end();
 
-  std::vector<std::int64_t> differences(static_cast<std::size_t>(context.size()), none);
-  differences[static_cast<std::size_t>(context.rank())] = same ? none : first.in1 - entries.begin();
+  std::vector<std::int64_t> differences(as_index(context.size()), none);
+  differences[as_index(context.rank())] = same ? none : first.in1 - entries.begin();
   context.communicator().all_reduce(std::span(differences), ReduceOp::min);
   const std::int64_t index = *std::ranges::min_element(differences);
   if (index == none) return std::nullopt;
 
   std::vector<int> ranks;
   for (int rank = 0; rank < context.size(); ++rank) {
-    if (differences[static_cast<std::size_t>(rank)] == index) ranks.push_back(rank);
+    if (differences[as_index(rank)] == index) ranks.push_back(rank);
   }
-  const auto at = static_cast<std::size_t>(index);
+  const auto at = as_index(index);
   const std::string other = context.broadcast_string(entry_or_nothing(entries, at), ranks.front());
   return fmt::format("{} {} is {} on rank 0, but {} on rank {} (ranks that differ from rank 0 there: {})",
                      kind, index, entry_or_nothing(root, at), other, ranks.front(), fmt::join(ranks, ", "));
@@ -51,17 +72,16 @@ void require_same_entries(const Context& context, std::string_view operation, st
                           const std::vector<std::string>& entries) {
   const std::optional<std::string> difference = first_difference(context, kind, entries);
   if (!difference) return;
-  throw Error(ErrorCode::mismatch,
-              fmt::format("{}: {}; every rank must give the same, in the same order", operation, *difference))
-      .as_agreed();
+  fail_agreed(ErrorCode::mismatch, "{}: {}; every rank must give the same, in the same order", operation,
+              *difference);
 }
 
 std::vector<std::string> gather_texts(const Context& context, std::string_view mine) {
-  const auto ranks = static_cast<std::size_t>(context.size());
+  const auto ranks = as_index(context.size());
   const auto length = static_cast<std::int64_t>(mine.size());
   std::vector<std::int64_t> lengths(ranks);
   context.communicator().all_gather(&length, lengths.data(), 1, DataType::i64);
-  const auto longest = static_cast<std::size_t>(*std::ranges::max_element(lengths));
+  const auto longest = as_index(*std::ranges::max_element(lengths));
   if (longest == 0) return std::vector<std::string>(ranks);
   std::string padded(mine);
   padded.resize(longest);
@@ -92,35 +112,6 @@ Error as_error(const std::exception_ptr& exception) {
   }
 }
 
-namespace {
-
-std::exception_ptr run_catching(const std::function<void()>& work) {
-  try {
-    work();
-    return nullptr;
-  } catch (...) {
-    return std::current_exception();
-  }
-}
-
-/// Gives every rank `root`'s error; the other ranks' `mine` is ignored.
-Error broadcast_error(const Context& context, const std::exception_ptr& mine, int root) {
-  std::int64_t code = 0;
-  std::string text;
-  if (context.rank() == root) {
-    const Error error = as_error(mine);
-    code = static_cast<std::int64_t>(error.code());
-    text = error.what();
-  }
-  context.communicator().broadcast(std::span(&code, 1), root);
-  text = context.broadcast_string(text, root);
-  return {static_cast<ErrorCode>(code), text};
-}
-
-int exit_status(const Error& error) { return error.code() == ErrorCode::invalid_argument ? 2 : 1; }
-
-}  // namespace
-
 RootWork::RootWork(const Context& context, std::string_view name)
     : context_(context), name_(name), scope_(watch_of(context), "root_only", name) {
   // All ranks arrive within the usual deadline; only the wait for the work itself has none.
@@ -142,7 +133,7 @@ void RootWork::end(const std::exception_ptr& mine) {
   }
   if (failed == 0) return;
   const Error error = broadcast_error(context_, mine, 0);
-  throw Error(error.code(), fmt::format("{}: {}", name_, error.what())).as_agreed();
+  fail_agreed(error.code(), "{}: {}", name_, error.what());
 }
 
 void Context::root_only(std::string_view name, const std::function<void()>& work) const {

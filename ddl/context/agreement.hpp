@@ -41,8 +41,7 @@ class NamedScope {
       : watch_(watch), what_(fmt::format("{} \"{}\"", kind, topology::printable(name))) {
     if (watch_ != nullptr) before_ = watch_->set_scope("comes to " + what_);
   }
-  NamedScope(const NamedScope&) = delete;
-  NamedScope& operator=(const NamedScope&) = delete;
+  NamedScope& operator=(NamedScope&&) = delete;
   ~NamedScope() {
     if (watch_ != nullptr) watch_->set_scope(std::move(before_));
   }

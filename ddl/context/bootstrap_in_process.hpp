@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -10,7 +8,7 @@
 
 #include "collectives/system/bootstrap.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 
@@ -18,16 +16,14 @@ namespace ddl {
 class InProcessJob {
  public:
   explicit InProcessJob(int ranks)
-      : ranks_(ranks),
-        memory_(collectives::HostMemory::in_process(ranks)),
-        gathering_(static_cast<std::size_t>(ranks)) {}
+      : ranks_(ranks), memory_(collectives::HostMemory::in_process(ranks)), gathering_(as_index(ranks)) {}
 
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   /// The host memory of all ranks; member i is rank i.
   [[nodiscard]] const std::shared_ptr<collectives::HostMemory>& memory() const noexcept { return memory_; }
   std::vector<std::string> all_gather(int rank, std::string_view bytes) {
     std::unique_lock lock(mutex_);
-    gathering_[static_cast<std::size_t>(rank)] = bytes;
+    gathering_[as_index(rank)] = bytes;
     if (++arrived_ == ranks_) {
       gathered_ = gathering_;
       arrived_ = 0;
@@ -37,7 +33,7 @@ class InProcessJob {
       changed_.wait(lock, [&, mine = generation_] { return generation_ != mine || gave_up_ >= 0; });
     }
     if (gave_up_ < 0) return gathered_;
-    throw Error(ErrorCode::peer_failed, fmt::format("rank {} failed while the job was starting", gave_up_));
+    fail_with(ErrorCode::peer_failed, "rank {} failed while the job was starting", gave_up_);
   }
   /// `rank` failed during start-up: makes the other ranks' `all_gather` throw `peer_failed`.
   void give_up(int rank) {

@@ -1,20 +1,14 @@
 #include "ddl/context/bootstrap_mpi.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <condition_variable>
 #include <cstdlib>
-#include <limits>
-#include <mutex>
 #include <numeric>
 #include <stop_token>
-#include <thread>
 
 #include "collectives/transports/network/mpi_network.hpp"
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -114,9 +108,9 @@ MpiBootstrap::~MpiBootstrap() {
 }
 
 std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
-  const auto ranks = static_cast<std::size_t>(size_);
+  const auto ranks = as_index(size_);
   if (bytes.size() > static_cast<std::size_t>(std::numeric_limits<int>::max()) / ranks) {
-    throw Error(ErrorCode::internal, fmt::format("a start-up message of {} bytes is too long", bytes.size()));
+    fail_with(ErrorCode::internal, "a start-up message of {} bytes is too long", bytes.size());
   }
   ++exchanges_;
   const int length = static_cast<int>(bytes.size());

@@ -16,8 +16,9 @@
 #include "collectives/system/clock.hpp"
 #include "collectives/system/descriptors.hpp"
 #include "ddl/context/process_bootstrap.hpp"
-#include "ddl/error.hpp"
+#include "ddl/topology/as_index.hpp"
 #include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -46,10 +47,10 @@ int number_of(const char* name, int least, int most) {
   const std::string text = variable(name).value_or("");
   const auto value = topology::parse_whole<int>(text);
   if (value && *value >= least && *value <= most) return *value;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("{}: found '{}', expected a number from {} to {}. RANK and WORLD_SIZE say which of "
-                          "how many processes this is; unset both for a job of one",
-                          name, text, least, most));
+  fail_with(ErrorCode::invalid_argument,
+            "{}: found '{}', expected a number from {} to {}. RANK and WORLD_SIZE say which of "
+            "how many processes this is; unset both for a job of one",
+            name, text, least, most);
 }
 
 /// A name that ranks started together share, and that is unlikely to be that of another job.
@@ -64,9 +65,8 @@ std::pair<sockaddr_un, socklen_t> address_of(const std::string& name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (name.size() >= sizeof address.sun_path) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("DDL_SOCKET: found a name of {} bytes, expected {} at most: '{}'", name.size(),
-                            sizeof address.sun_path - 1, name));
+    fail_with(ErrorCode::invalid_argument, "DDL_SOCKET: found a name of {} bytes, expected {} at most: '{}'",
+              name.size(), sizeof address.sun_path - 1, name);
   }
   std::memcpy(address.sun_path, name.data(), name.size());
   if (name.starts_with('@')) address.sun_path[0] = '\0';  // an abstract name, without a file
@@ -99,12 +99,11 @@ class SocketBootstrap final : public ProcessBootstrap {
 
   std::vector<std::string> all_gather(std::string_view bytes) override {
     ++exchanges_;
-    std::vector<std::string> all(static_cast<std::size_t>(size_));
+    std::vector<std::string> all(as_index(size_));
     if (bytes.size() > longest_message / static_cast<std::uint64_t>(size_)) {
-      throw Error(ErrorCode::internal,
-                  fmt::format("a start-up message of {} bytes is too long", bytes.size()));
+      fail_with(ErrorCode::internal, "a start-up message of {} bytes is too long", bytes.size());
     }
-    all[static_cast<std::size_t>(rank_)] = bytes;
+    all[as_index(rank_)] = bytes;
     if (size_ == 1) return all;
     if (connections_.empty()) throw Error(ErrorCode::transport, "this job has been aborted");
     const TimePoint until = due();
@@ -114,12 +113,11 @@ class SocketBootstrap final : public ProcessBootstrap {
       return all;
     }
     for (int peer = 1; peer < size_; ++peer) {
-      const auto index = static_cast<std::size_t>(peer);
+      const auto index = as_index(peer);
       all[index] = receive_message(connections_[index], peer, until);
     }
     for (int peer = 1; peer < size_; ++peer) {
-      for (const std::string& each : all)
-        send_message(connections_[static_cast<std::size_t>(peer)], peer, each, until);
+      for (const std::string& each : all) send_message(connections_[as_index(peer)], peer, each, until);
     }
     return all;
   }
@@ -129,17 +127,15 @@ class SocketBootstrap final : public ProcessBootstrap {
 
  private:
   void invite() {
-    connections_.resize(static_cast<std::size_t>(size_));
+    connections_.resize(as_index(size_));
     const auto [address, length] = address_of(name_);
     listener_.socket = new_socket();
     if (bind(listener_.socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
       const int error = errno;
-      throw Error(ErrorCode::transport,
-                  fmt::format("rank 0 cannot take socket {}: {}.{}", name_, std::strerror(error),
-                              error == EADDRINUSE
-                                  ? " Another job has it, or has left its file behind: give each job a "
-                                    "DDL_SOCKET of its own"
-                                  : ""));
+      fail_with(ErrorCode::transport, "rank 0 cannot take socket {}: {}.{}", name_, std::strerror(error),
+                error == EADDRINUSE ? " Another job has it, or has left its file behind: give each job a "
+                                      "DDL_SOCKET of its own"
+                                    : "");
     }
     if (!name_.starts_with('@')) listener_.file = name_;
     if (listen(listener_.socket.get(), most_ranks) != 0) throw_failed("listen on " + name_);
@@ -161,7 +157,7 @@ class SocketBootstrap final : public ProcessBootstrap {
         if (!would_wait()) throw_failed("accept on " + name_);
         std::string missing;
         for (int peer = 1; peer < size_; ++peer) {
-          if (!connections_[static_cast<std::size_t>(peer)].valid()) missing += fmt::format(" {}", peer);
+          if (!connections_[as_index(peer)].valid()) missing += fmt::format(" {}", peer);
         }
         look(until, fmt::format("socket {}, which DDL_SOCKET names alike for all", name_),
              fmt::format("ranks{} have not come", missing));
@@ -181,7 +177,7 @@ class SocketBootstrap final : public ProcessBootstrap {
         problem = fmt::format("WORLD_SIZE is {} on rank 0 and {} on rank {}", size_, hello.size, hello.rank);
       } else if (hello.rank < 1 || hello.rank >= size_) {
         problem = fmt::format("a process says that it is rank {} of {}", hello.rank, size_);
-      } else if (connections_[static_cast<std::size_t>(hello.rank)].valid()) {
+      } else if (connections_[as_index(hello.rank)].valid()) {
         problem = fmt::format(
             "two processes say that they are rank {}: give each a RANK of its own, and each job a "
             "DDL_SOCKET of its own",
@@ -189,7 +185,7 @@ class SocketBootstrap final : public ProcessBootstrap {
       }
       send_message(accepted, hello.rank, problem, until);
       if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
-      connections_[static_cast<std::size_t>(hello.rank)] = std::move(accepted);
+      connections_[as_index(hello.rank)] = std::move(accepted);
       return;
     }
   }
@@ -248,8 +244,7 @@ class SocketBootstrap final : public ProcessBootstrap {
     std::uint64_t length = 0;
     transfer(connection, peer, POLLIN, &length, sizeof length, until);
     if (length > longest_message) {
-      throw Error(ErrorCode::corrupt_data,
-                  fmt::format("rank {} sends a start-up message of {} bytes", peer, length));
+      fail_with(ErrorCode::corrupt_data, "rank {} sends a start-up message of {} bytes", peer, length);
     }
     std::string bytes(length, '\0');
     transfer(connection, peer, POLLIN, bytes.data(), bytes.size(), until);

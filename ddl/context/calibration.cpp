@@ -1,15 +1,12 @@
 #include "ddl/context/calibration.hpp"
 
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <string>
 
 #include "collectives/communicator/probe.hpp"
 #include "ddl/checkpoint.hpp"
-#include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 
 namespace ddl {

@@ -1,19 +1,14 @@
 #include "ddl/context/connect.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
-#include <span>
-#include <utility>
-#include <vector>
 
 #include "collectives/communicator/job_topology.hpp"
 #include "ddl/checkpoint.hpp"
-#include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "topology/nearest_name.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 
@@ -25,11 +20,10 @@ topology::Topology topology_by_name(const std::string& name) {
   if (std::ranges::find(presets, preset) != presets.end()) return topology::make_preset(name);
   std::error_code ignored;
   if (!std::filesystem::exists(name, ignored)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("DDL_TOPOLOGY: found '{}', which is no file, expected one or a preset's name; the "
-                    "nearest preset is '{}' (ddl-topo presets lists all)",
-                    name, nearest_name(preset, presets)));
+    fail_with(ErrorCode::invalid_argument,
+              "DDL_TOPOLOGY: found '{}', which is no file, expected one or a preset's name; the "
+              "nearest preset is '{}' (ddl-topo presets lists all)",
+              name, nearest_name(preset, presets));
   }
   const std::string text = read_file(name, largest_file, "a topology");
   const std::size_t start = text.find_first_not_of(" \t\r\n");
@@ -57,9 +51,8 @@ std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, i
     try {
       wishes.decomposition = topology::Decomposition::parse(options.decomposition, ranks);
     } catch (const Error& error) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("-mode {}:{} (DDL_OPTIONS): invalid dim size: {}", letter_of(options.mode),
-                              options.decomposition, error.what()));
+      fail_with(ErrorCode::invalid_argument, "-mode {}:{} (DDL_OPTIONS): invalid dim size: {}",
+                letter_of(options.mode), options.decomposition, error.what());
     }
   }
   return std::make_shared<collectives::PlanBook>(ranks, std::move(find), std::move(wishes));
@@ -75,9 +68,8 @@ FindTopology in_process_topology(const ContextOptions& options, const topology::
 void require_valid(const ContextOptions& options) {
   if (options.deadline < std::chrono::milliseconds(1) ||
       options.deadline > std::chrono::seconds(1'000'000'000)) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("ContextOptions::deadline is {} ms: expected 1 ms to 1e9 s", options.deadline.count()));
+    fail_with(ErrorCode::invalid_argument, "ContextOptions::deadline is {} ms: expected 1 ms to 1e9 s",
+              options.deadline.count());
   }
 }
 
@@ -96,7 +88,7 @@ std::shared_ptr<collectives::CommunicatorImpl> first_communicator(
   collectives::CommunicatorSettings first;
   first.rank = settings.rank;
   first.map = settings.map;
-  first.members.resize(static_cast<std::size_t>(settings.map.ranks()));
+  first.members.resize(as_index(settings.map.ranks()));
   std::iota(first.members.begin(), first.members.end(), 0);
   first.plans = std::move(plans);
   auto job = std::make_shared<collectives::Job>(std::make_shared<collectives::Engine>(std::move(settings)),

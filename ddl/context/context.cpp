@@ -1,6 +1,5 @@
 #include "ddl/context.hpp"
 
-#include <fmt/format.h>
 #include <spdlog/logger.h>
 #include <spdlog/sinks/stdout_sinks.h>
 
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "collectives/communicator/probe.hpp"
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/calibration.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
@@ -106,14 +106,14 @@ Timeline& Context::timeline() const noexcept { return state_->membership->timeli
 
 SharedBuffer<std::byte> allocate_bytes(const Context& context, std::size_t bytes) {
   if (bytes > std::numeric_limits<std::size_t>::max() / 2) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("allocate: found {} bytes or more, which no memory can hold", bytes));
+    fail_with(ErrorCode::invalid_argument, "allocate: found {} bytes or more, which no memory can hold",
+              bytes);
   }
   if (bytes == 0) return {};
   std::shared_ptr<void> memory = engine_of(context).allocate(bytes);
   if (!memory) {
-    throw Error(ErrorCode::transport,
-                fmt::format("allocate: the system has no {} bytes of memory left for this rank", bytes));
+    fail_with(ErrorCode::transport, "allocate: the system has no {} bytes of memory left for this rank",
+              bytes);
   }
   return {std::move(memory), bytes};
 }
@@ -142,20 +142,15 @@ std::vector<std::string> Fallbacks::all() const {
 
 void Fallbacks::require_none(const std::vector<std::string>& found, bool strict) {
   if (!strict || found.empty()) return;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("DDL_STRICT=1, and there is no other way: {}. Mend that, or allow it (DDL_STRICT=0)",
-                  found.front()))
-      .as_agreed();
+  fail_agreed(ErrorCode::unsupported,
+              "DDL_STRICT=1, and there is no other way: {}. Mend that, or allow it (DDL_STRICT=0)",
+              found.front());
 }
 
 collectives::PlanObserver log_plans(Log& log, Fallbacks& fallbacks) {
   return [&log, &fallbacks](const topology::Plan& plan, const std::vector<std::string>& notes) {
     for (const std::string& note : notes) fallbacks.add(note);
-    if (!log.debug_enabled()) {
-      log.info(fmt::format("plan: {}", summary(plan)));
-      return;
-    }
+    if (!log.debug_enabled()) return log.info(fmt::format("plan: {}", summary(plan)));
     const std::string text = to_text(plan);
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = std::min(text.find('\n', begin), text.size());

@@ -48,8 +48,7 @@ struct JobMembership {
   JobMembership(ContextOptions options_, std::unique_ptr<collectives::Bootstrap> bootstrap_,
                 std::shared_ptr<collectives::CommunicatorImpl> all_, collectives::OpenedWatch watching_ = {},
                 std::unique_ptr<RunObserver> observer_ = nullptr);
-  JobMembership(const JobMembership&) = delete;
-  JobMembership& operator=(const JobMembership&) = delete;
+  JobMembership& operator=(JobMembership&&) = delete;
   /// Leaves the job in order, unless it has failed or an exception is unwinding the stack.
   ~JobMembership();
 

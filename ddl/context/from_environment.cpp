@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include <vector>
 
 #include "collectives/communicator/job_topology.hpp"
+#include "collectives/system/fail_agreed.hpp"
 #include "collectives/transports/network/open_network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/context/connect.hpp"
@@ -21,9 +21,9 @@
 #include "ddl/context/signals.hpp"
 #include "ddl/timeline/trace.hpp"
 #include "ddl/topology/program.hpp"
+#include "topology/program/passes.hpp"
 #ifdef DDL_HAVE_MPI
 #include "ddl/context/bootstrap_mpi.hpp"
-#include "topology/program/passes.hpp"
 #endif
 
 namespace ddl {
@@ -78,10 +78,8 @@ void require_same_settings(const std::vector<json>& ranks) {
     const auto own = ranks[rank].at("settings").get<Settings>();
     const auto [expected, found] = std::ranges::mismatch(first, own);
     if (found == own.end()) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("{} is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks",
-                            found->first, expected->second, found->second, rank))
-        .as_agreed();
+    fail_agreed(ErrorCode::mismatch, "{} is '{}' on rank 0 and '{}' on rank {}: set it alike on all ranks",
+                found->first, expected->second, found->second, rank);
   }
 }
 
@@ -231,9 +229,8 @@ void log_connections(Log& log, const std::string& network, const topology::RankM
     return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
   };
   log.info(fmt::format("{} on {}, mode {}, topology {} with {} on {}, hash {:016x}",
-                       counted(static_cast<std::size_t>(map.ranks()), "rank"),
-                       counted(static_cast<std::size_t>(map.hosts()), "host"), letter_of(options.mode),
-                       options.topology.empty() ? "discovered" : options.topology,
+                       counted(as_index(map.ranks()), "rank"), counted(as_index(map.hosts()), "host"),
+                       letter_of(options.mode), options.topology.empty() ? "discovered" : options.topology,
                        counted(job.topology->devices().size(), "device"),
                        counted(job.topology->hosts().size(), "host"), job.topology->hash()));
   if (!collectives::has_same_hosts(*job.topology, map)) {
@@ -319,10 +316,10 @@ Context connect(const std::function<ContextOptions()>& read_options, int& rank, 
 #else
   if (const char* size = std::getenv("OMPI_COMM_WORLD_SIZE");
       size != nullptr && std::string_view(size) != "1") {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("mpirun started {} processes, but this build of ddl has no MPI: build it with "
-                            "-DDDL_WITH_MPI=ON",
-                            size));
+    fail_with(ErrorCode::unsupported,
+              "mpirun started {} processes, but this build of ddl has no MPI: build it with "
+              "-DDDL_WITH_MPI=ON",
+              size);
   }
 #endif
   if (is_socket_job()) {

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <thread>
 
+#include "ddl/topology/as_index.hpp"
+
 namespace ddl {
 
 std::string machine_identity() {
@@ -43,7 +45,7 @@ std::size_t cores_in(const std::vector<std::string>& masks) {
       if (mask[core] == '1') all[core] = '1';
     }
   }
-  return static_cast<std::size_t>(std::ranges::count(all, '1'));
+  return as_index(std::ranges::count(all, '1'));
 }
 
 bool are_crowded(const std::vector<std::string>& masks) { return cores_in(masks) < masks.size(); }

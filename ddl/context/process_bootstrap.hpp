@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -10,9 +8,9 @@
 #include <utility>
 
 #include "collectives/system/bootstrap.hpp"
+#include "collectives/system/fail_agreed.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/watch/watch.hpp"
-#include "ddl/error.hpp"
 
 namespace ddl {
 
@@ -30,11 +28,10 @@ class ProcessBootstrap : public collectives::Bootstrap {
   /// Makes a network to all ranks through MPI, which must be destroyed before this object. Collective. Throws
   /// `unsupported`, agreed, if the job was not started by MPI.
   virtual std::unique_ptr<collectives::Network> make_mpi_network() {
-    throw Error(ErrorCode::unsupported,
+    fail_agreed(ErrorCode::unsupported,
                 "messages are to go through MPI (DDL_NETWORK=mpi, a plan that needs it, or UCX is not to be "
                 "had), but "
-                "this job was started without it: start it with mpirun")
-        .as_agreed();
+                "this job was started without it: start it with mpirun");
   }
 
  protected:

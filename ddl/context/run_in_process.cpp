@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <cstdlib>
 #include <exception>
 #include <mutex>
@@ -15,6 +13,7 @@
 #include "ddl/context/context_state.hpp"
 #include "ddl/context/host_identity.hpp"
 #include "ddl/timeline/trace.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -23,13 +22,12 @@ constexpr int most_ranks = 1024;
 
 void check(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
   if (ranks < 1 || ranks > most_ranks) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("run_in_process: {} ranks, expected 1 to {}", ranks, most_ranks));
+    fail_with(ErrorCode::invalid_argument, "run_in_process: {} ranks, expected 1 to {}", ranks, most_ranks);
   }
-  if (!options.hosts.empty() && options.hosts.size() != static_cast<std::size_t>(ranks)) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("run_in_process: {} host names for {} ranks, expected one each or none",
-                            options.hosts.size(), ranks));
+  if (!options.hosts.empty() && options.hosts.size() != as_index(ranks)) {
+    fail_with(ErrorCode::invalid_argument,
+              "run_in_process: {} host names for {} ranks, expected one each or none", options.hosts.size(),
+              ranks);
   }
   if (!body) throw Error(ErrorCode::invalid_argument, "run_in_process: the body is empty");
 }
@@ -37,7 +35,7 @@ void check(int ranks, const std::function<void(Context&)>& body, const InProcess
 topology::RankMap map_of(int ranks, const InProcessOptions& options) {
   if (!options.hosts.empty()) return topology::RankMap(options.hosts);
   const std::string& own = options.context.host_id;
-  return topology::RankMap(std::vector(static_cast<std::size_t>(ranks), own.empty() ? host_identity() : own));
+  return topology::RankMap(std::vector(as_index(ranks), own.empty() ? host_identity() : own));
 }
 
 /// Applies DDL_DEADLINE if the program leaves the deadline at its default.
@@ -55,7 +53,7 @@ Context context_in_process(const ContextOptions& options, const topology::RankMa
                            std::shared_ptr<collectives::PlanBook> plans, std::shared_ptr<InProcessJob> job,
                            std::shared_ptr<collectives::Watch> watch) {
   require_valid(options);
-  const auto ranks = static_cast<std::size_t>(map.ranks());
+  const auto ranks = as_index(map.ranks());
   const bool crowded = are_crowded(std::vector(ranks, usable_cores()));
   collectives::EngineSettings settings = engine_settings(rank, map, crowded);
   std::unique_ptr<InProcessBootstrap> bootstrap;
@@ -96,7 +94,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
     if (!first) first = exception;
   };
   const auto run_rank = [&](int rank) {
-    const auto index = static_cast<std::size_t>(rank);
+    const auto index = as_index(rank);
     ContextOptions own = options.context;
     if (!options.hosts.empty()) own.host_id = options.hosts[index];
     std::optional<Context> context;
@@ -119,7 +117,7 @@ void run_in_process(int ranks, const std::function<void(Context&)>& body, const 
   };
 
   std::vector<std::thread> threads;
-  threads.reserve(static_cast<std::size_t>(ranks));
+  threads.reserve(as_index(ranks));
   try {
     for (int rank = 0; rank < ranks; ++rank) threads.emplace_back(run_rank, rank);
   } catch (...) {

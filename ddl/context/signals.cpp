@@ -1,6 +1,5 @@
 #include "ddl/context/signals.hpp"
 
-#include <fmt/format.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -10,7 +9,7 @@
 #include <cstring>
 #include <memory>
 
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -34,8 +33,7 @@ class SignalStack {
     none.ss_flags = SS_DISABLE;
     sigaltstack(&none, nullptr);
   }
-  SignalStack(const SignalStack&) = delete;
-  SignalStack& operator=(const SignalStack&) = delete;
+  SignalStack& operator=(SignalStack&&) = delete;
 
  private:
   static constexpr std::size_t size = 64 * 1024;  // a frame with AMX registers takes 11 KiB
@@ -63,7 +61,7 @@ struct sigaction handle_signal(int signal, void (*handler)(int)) {
   wanted.sa_handler = handler;
   wanted.sa_flags = SA_RESTART | SA_ONSTACK;
   if (sigaction(signal, &wanted, &before) == 0) return before;
-  throw Error(ErrorCode::internal, fmt::format("cannot handle signal {}: {}", signal, std::strerror(errno)));
+  fail_with(ErrorCode::internal, "cannot handle signal {}: {}", signal, std::strerror(errno));
 }
 
 int flight_dump_event() {

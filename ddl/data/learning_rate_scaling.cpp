@@ -5,12 +5,10 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <span>
-#include <string_view>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/log.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -23,7 +21,7 @@ template <typename T>
 T parse(const std::string& name, std::span<const std::string_view> names, const char* expected) {
   const auto found = std::ranges::find(names, name);
   if (found != names.end()) return static_cast<T>(found - names.begin());
-  throw Error(ErrorCode::invalid_argument, fmt::format("'{}' is {}", name, expected));
+  fail_with(ErrorCode::invalid_argument, "'{}' is {}", name, expected);
 }
 
 std::string explanation(const LearningRateScalingOptions& options, int ranks, double factor) {
@@ -32,7 +30,7 @@ std::string explanation(const LearningRateScalingOptions& options, int ranks, do
   if (options.rule == ScalingRule::none)
     return fmt::format("learning rate unchanged: scaling rule none ({})", reason);
   std::string text = fmt::format("learning rate times {:.6g}: scaling rule {} ({})", factor,
-                                 rule_names[static_cast<std::size_t>(options.rule)], reason);
+                                 rule_names[as_index(options.rule)], reason);
   if (options.ramp_steps > 0 && factor != 1)
     text += fmt::format(", growing from 1 over {} steps", options.ramp_steps);
   return text;

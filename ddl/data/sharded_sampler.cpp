@@ -8,10 +8,10 @@
 #include <numeric>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 #include "ddl/parameters/parameters.hpp"
 #include "topology/json_fields.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 
@@ -22,7 +22,7 @@ ShardedSampler::ShardedSampler(const Context& context, std::size_t dataset_size,
 ShardedSampler::ShardedSampler(int rank, int ranks, std::size_t dataset_size, ShardedSamplerOptions options)
     : rank_(rank), ranks_(ranks), size_(dataset_size), options_(std::move(options)) {
   check();
-  const auto n = static_cast<std::size_t>(ranks_);
+  const auto n = as_index(ranks_);
   const bool by_length = options_.batch_length > 0;
   const std::size_t each = by_length ? options_.batch_length : options_.batch_size;
   // Avoids overflow of the product; a global batch never has more samples than the dataset.
@@ -55,7 +55,7 @@ void ShardedSampler::check() const {
     fail(fmt::format("a batch length of {} without lengths; expected one for each sample",
                      options_.batch_length));
   if (size_ == 0) fail("the dataset is empty; expected at least one sample per rank");
-  if (size_ < static_cast<std::size_t>(ranks_)) {
+  if (size_ < as_index(ranks_)) {
     fail(fmt::format("{} samples for {} ranks; every rank needs at least one: use more data or fewer ranks",
                      size_, ranks_));
   }
@@ -137,7 +137,7 @@ void ShardedSampler::cut_rest(const Segment& done, const BatchSize& size) {
   bucket_fill_.assign(bucket_begins_.begin(), bucket_begins_.end() - 1);
   for (const GlobalBatch& batch : std::span(batches_).subspan(done.taken)) {
     const auto after = std::upper_bound(bucket_begins_.begin(), bucket_begins_.end(), batch.begin);
-    const auto bucket = static_cast<std::size_t>(after - bucket_begins_.begin()) - 1;
+    const auto bucket = as_index(after - bucket_begins_.begin()) - 1;
     for (const std::size_t sample : std::span(order).subspan(batch.begin, batch.count)) {
       if (newest[bucket] == none || cut[newest[bucket]].count == samples_of(size, bucket)) {
         newest[bucket] = cut.size();
@@ -188,9 +188,9 @@ void ShardedSampler::next(ShardedBatch& batch) {
   batch.epoch = epoch_;
   batch.global_samples = global.count;
   batch.samples.clear();
-  const auto stride = static_cast<std::size_t>(ranks_);
+  const auto stride = as_index(ranks_);
   batch.samples.reserve((global.count + stride - 1) / stride);
-  for (auto at = static_cast<std::size_t>(rank_); at < global.count; at += stride) {
+  for (auto at = as_index(rank_); at < global.count; at += stride) {
     batch.samples.push_back(order_[global.begin + at]);
   }
   ++step_;
@@ -209,8 +209,7 @@ namespace {
 constexpr const char* not_a_state = "ShardedSampler: not the state of a sampler";
 
 [[noreturn]] void refuse(const std::string& found, const std::string& expected) {
-  throw Error(ErrorCode::corrupt_data,
-              fmt::format("{}: found {}, expected {}", not_a_state, found, expected));
+  fail_with(ErrorCode::corrupt_data, "{}: found {}, expected {}", not_a_state, found, expected);
 }
 
 struct State {
@@ -245,11 +244,10 @@ void require_known_version(std::string_view text) {
   if (!object.is_object() || object.value("format", nlohmann::json()) != State().format) return;
   const auto version = object.value("version", nlohmann::json());
   if (!version.is_number_unsigned() || version == State().version) return;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("ShardedSampler: found a state of version {}, expected {}: it was written by another "
-                  "version of ddl; use that one to resume from it",
-                  version.dump(), State().version));
+  fail_with(ErrorCode::unsupported,
+            "ShardedSampler: found a state of version {}, expected {}: it was written by another "
+            "version of ddl; use that one to resume from it",
+            version.dump(), State().version);
 }
 
 State parse_state(std::string_view text) {
@@ -279,12 +277,10 @@ void require_same(const State& found, const State& here) {
   compare("shuffle", found.shuffle, here.shuffle);
   compare("hash of buckets and lengths", topology::printable(found.groups), here.groups);
   if (differences.empty()) return;
-  throw Error(
-      ErrorCode::mismatch,
-      fmt::format(
-          "ShardedSampler: the state is of another sampler: {}; to resume from it, give the "
-          "dataset and options that it was made with (only batch size or length, and ranks, may differ)",
-          fmt::join(differences, "; ")));
+  fail_with(ErrorCode::mismatch,
+            "ShardedSampler: the state is of another sampler: {}; to resume from it, give the "
+            "dataset and options that it was made with (only batch size or length, and ranks, may differ)",
+            fmt::join(differences, "; "));
 }
 
 }  // namespace
@@ -323,9 +319,7 @@ void ShardedSampler::restore(std::string_view text) {
   }
   // Drops a last segment without batches, because a run that takes none does not affect the order.
   if (segments.back().taken == 0) segments.pop_back();
-  if (segments.empty() || segments.back().size != global_batch_) {
-    segments.push_back({global_batch_, 0});
-  }
+  if (segments.empty() || segments.back().size != global_batch_) segments.push_back({global_batch_, 0});
 
   segments.swap(segments_);
   const std::uint64_t old_epoch = std::exchange(epoch_, state.epoch);

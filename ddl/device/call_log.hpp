@@ -22,8 +22,7 @@ class CallLog {
     communicator_ = recorder_.add_on_devices([this] { update(); });
   }
 
-  CallLog(const CallLog&) = delete;
-  CallLog& operator=(const CallLog&) = delete;
+  CallLog& operator=(CallLog&&) = delete;
   ~CallLog() { recorder_.remove_on_devices(communicator_); }
 
   /// Records a call that is about to be queued.

@@ -25,6 +25,7 @@
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
 #include "ddl/log.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 
@@ -142,8 +143,7 @@ struct DeviceCommunicator::State {
   void run_captured(const DeviceCall& call) {
     const std::string_view name = topology::to_string(call.collective);
     const auto refuse = [&](const std::string& why) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("{} on devices: the stream is being captured, {}", name, why));
+      fail_with(ErrorCode::unsupported, "{} on devices: the stream is being captured, {}", name, why);
     };
     if (!executor->can_be_captured(call)) {
       refuse(
@@ -195,8 +195,7 @@ struct DeviceCommunicator::State {
   }
   void require_valid(const DeviceCall& call) const {
     const auto refuse = [&](const std::string& text) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{} on devices: {}", topology::to_string(call.collective), text));
+      fail_with(ErrorCode::invalid_argument, "{} on devices: {}", topology::to_string(call.collective), text);
     };
     if (call.root < 0 || call.root >= ranks) {
       refuse(fmt::format("found root {}, expected 0 to {}", call.root, ranks - 1));

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstddef>
@@ -17,6 +15,7 @@
 
 #include "collectives/communicator/plan_book.hpp"
 #include "collectives/device/kernels.hpp"
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
@@ -54,7 +53,7 @@ class DeviceExecutor {
     plans_ = plans_of(context.options(), context.size(), [topology = topology_] { return topology; });
     if (groups_->has_dimensions()) {
       constexpr std::size_t least_of_piece = 256;
-      const auto pieces = static_cast<std::size_t>(context.size() + context.hosts());
+      const auto pieces = as_index(context.size() + context.hosts());
       const std::size_t bytes = std::max(options.staging_bytes / 4, 2 * pieces * least_of_piece);
       by_dimension_.emplace(context, std::span(groups_->allocate(bytes), bytes));
     }
@@ -143,15 +142,14 @@ class DeviceExecutor {
   /// Agrees on the options that decide which groups are opened and how calls are cut.
   static DeviceOptions agreed(const Context& context, DeviceOptions options) {
     require_same_entries(context, "DeviceCommunicator", "option",
-                         {fmt::format("path {}", path_names[static_cast<std::size_t>(options.path)])});
+                         {fmt::format("path {}", path_names[as_index(options.path)])});
     auto least = static_cast<std::int64_t>(options.staging_bytes);
     context.communicator().all_reduce(std::span(&least, 1), ReduceOp::min);
     options.staging_bytes = static_cast<std::size_t>(least);
     if (context.hosts() == 1 || options.path != DevicePathChoice::exchange) return options;
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
-                            context.hosts()))
-        .as_agreed();
+    fail_agreed(ErrorCode::invalid_argument,
+                "DeviceOptions::path: the exchange is for the ranks of one host, found {} hosts",
+                context.hosts());
   }
 
   /// The plan of one dimension, as its members execute it.
@@ -163,7 +161,7 @@ class DeviceExecutor {
     own.type = plan.type;
     own.decomposition = topology::Decomposition({members}, {});
     own.dimensions = {plan.dimensions[dimension]};
-    own.order.resize(static_cast<std::size_t>(members));
+    own.order.resize(as_index(members));
     std::iota(own.order.begin(), own.order.end(), 0);
     return own;
   }
@@ -176,7 +174,7 @@ class DeviceExecutor {
     using collectives::device::launch_wire;
     constexpr std::size_t in_line = 64;  // elements
     const std::size_t pieces = pieces_of(call.collective, members.size());
-    const std::size_t own = pieces > 1 ? static_cast<std::size_t>(members.rank()) : 0;
+    const std::size_t own = pieces > 1 ? as_index(members.rank()) : 0;
     const std::size_t room = memory.size() / size_of(wire) / pieces;
     const std::size_t most = std::max<std::size_t>(room / in_line * in_line, 1);
     // The stream orders the parts, so all of them can use the same memory.

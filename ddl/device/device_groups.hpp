@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <memory>
@@ -11,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/context.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/device/exchange/exchange_group.hpp"
@@ -81,15 +80,14 @@ class DeviceGroups {
     if (!has_nccl) open_between(devices, options, std::move(reasons));
   }
 
-  DeviceGroups(const DeviceGroups&) = delete;
-  DeviceGroups& operator=(const DeviceGroups&) = delete;
+  DeviceGroups& operator=(DeviceGroups&&) = delete;
 
   [[nodiscard]] const std::vector<Entry>& all() const noexcept { return opened_; }
   /// The index of a group in `all()`; `all().size()` if it is not open.
   [[nodiscard]] std::size_t index_of(topology::Carrier carrier, Scope scope) const {
     const auto found = std::ranges::find_if(
         opened_, [&](const Entry& entry) { return entry.carrier == carrier && entry.scope == scope; });
-    return static_cast<std::size_t>(found - opened_.begin());
+    return as_index(found - opened_.begin());
   }
 
   /// The members of `all()[group]`.
@@ -99,7 +97,7 @@ class DeviceGroups {
   }
   /// The index of the first group over all ranks, which executes barriers.
   [[nodiscard]] std::size_t meeting() const {
-    return static_cast<std::size_t>(std::ranges::find(opened_, Scope::all, &Entry::scope) - opened_.begin());
+    return as_index(std::ranges::find(opened_, Scope::all, &Entry::scope) - opened_.begin());
   }
 
   /// Whether calls can be split by dimension.
@@ -169,15 +167,14 @@ class DeviceGroups {
     const auto open_ucx = [&] {
 #ifdef DDL_HAVE_UCX
       if (wanted_ == DevicePathChoice::automatic && context_.options().network == NetworkUse::mpi) {
-        throw Error(ErrorCode::unsupported, "UCX is not wanted (DDL_NETWORK=mpi)").as_agreed();
+        fail_agreed(ErrorCode::unsupported, "UCX is not wanted (DDL_NETWORK=mpi)");
       }
       add_between(Carrier::network, [&](GroupMembers& members) {
         return open_ucx_group(members, devices, options.staging_bytes);
       });
 #else
-      throw Error(ErrorCode::unsupported,
-                  "UCX cannot be used: this build is without it (CMake option DDL_WITH_UCX)")
-          .as_agreed();
+      fail_agreed(ErrorCode::unsupported,
+                  "UCX cannot be used: this build is without it (CMake option DDL_WITH_UCX)");
 #endif
     };
     if (wanted_ != DevicePathChoice::host && attempt(DevicePathChoice::ucx, reasons, open_ucx)) {

@@ -38,8 +38,7 @@ class DeviceTimeline {
     set_clock();
   }
 
-  DeviceTimeline(const DeviceTimeline&) = delete;
-  DeviceTimeline& operator=(const DeviceTimeline&) = delete;
+  DeviceTimeline& operator=(DeviceTimeline&&) = delete;
 
   [[nodiscard]] bool is_on() const noexcept { return timeline_.is_on(); }
   /// Records the work that is queued on `stream` while the result lives; null if the span is not recorded.
@@ -169,8 +168,7 @@ class NvtxRange {
     attributes.payload.ullValue = bytes;
     nvtxDomainRangePushEx(domain(), &attributes);
   }
-  NvtxRange(const NvtxRange&) = delete;
-  NvtxRange& operator=(const NvtxRange&) = delete;
+  NvtxRange& operator=(NvtxRange&&) = delete;
   ~NvtxRange() { nvtxDomainRangePop(domain()); }
 
  private:

@@ -1,8 +1,5 @@
 #include "ddl/device/dimension_calls.hpp"
 
-#include <algorithm>
-
-#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
 
 namespace ddl::device {
@@ -22,7 +19,7 @@ DimensionCalls::DimensionCalls(const Context& context, std::span<std::byte> scra
     : context_(context), scratch_(scratch) {
   const topology::RankMap& map = context.communicator().rank_map();
   for (int rank = 0; rank < map.ranks(); ++rank) {
-    const auto index = static_cast<std::size_t>(map.local_rank(rank));
+    const auto index = as_index(map.local_rank(rank));
     columns_.resize(std::max(columns_.size(), index + 1));
     columns_[index].push_back(rank);
   }
@@ -53,7 +50,7 @@ struct DimensionCalls::Call {
   const std::size_t element = size_of(call.type);
   const std::size_t members = all.columns_.size();  // ranks of a host
   const std::size_t hosts = all.columns_.front().size();
-  const std::size_t own_member = static_cast<std::size_t>(all.context_.local_rank());
+  const std::size_t own_member = as_index(all.context_.local_rank());
   const DeviceStream inside = all.inside_.get();
   const DeviceStream between = all.between_.get();
   mutable std::size_t rounded = 0;  // elements of the residual that earlier parts use
@@ -144,7 +141,7 @@ struct DimensionCalls::Call {
       const std::size_t at_once = is_even ? hosts : 1;
       const std::size_t pitch = static_cast<std::size_t>(is_even ? step : 1) * piece;
       for (std::size_t host = 0; host < hosts; host += at_once) {
-        copy(packed, static_cast<std::size_t>(column[host]) * piece + chunk.first * element, pitch, at_once);
+        copy(packed, as_index(column[host]) * piece + chunk.first * element, pitch, at_once);
         packed += at_once * chunk.count * element;
       }
     }
@@ -218,11 +215,11 @@ struct DimensionCalls::Call {
   }
 
   [[nodiscard]] std::size_t member_of_root() const {
-    return static_cast<std::size_t>(all.context_.communicator().rank_map().local_rank(call.root));
+    return as_index(all.context_.communicator().rank_map().local_rank(call.root));
   }
   [[nodiscard]] std::size_t host_of_root() const {
     const std::vector<int>& column = all.columns_[member_of_root()];
-    return static_cast<std::size_t>(std::ranges::find(column, call.root) - column.begin());
+    return as_index(std::ranges::find(column, call.root) - column.begin());
   }
 
   /// The root's column receives the data first, then each of its members broadcasts it inside its host.
@@ -256,7 +253,7 @@ struct DimensionCalls::Call {
 };
 
 void DimensionCalls::run(const DeviceCall& call, int chunks, const PassOn& pass_on) {
-  Call{*this, call, static_cast<std::size_t>(chunks), pass_on}.run();
+  Call{*this, call, as_index(chunks), pass_on}.run();
 }
 
 }  // namespace ddl::device

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "collectives/device/cuda_check.hpp"
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
@@ -27,19 +28,17 @@ class HostGroup final : public DimensionGroup {
     // CUDA runs all host functions of a process on one thread, so one rank's function would wait there for
     // another's that is queued behind it.
     if (!devices.is_one_process_each()) {
-      throw Error(
+      fail_agreed(
           ErrorCode::unsupported,
           "collectives on devices through the host's memory: ranks are threads of one process, expected "
-          "processes")
-          .as_agreed();
+          "processes");
     }
     if (!members.context().has_progress_thread()) {
-      throw Error(
+      fail_agreed(
           ErrorCode::unsupported,
           "collectives on devices through the host's memory: the hosts' data goes by MPI, which only "
           "the thread that made the Context may call, expected UCX between the hosts (DDL_NETWORK=ucx, "
-          "and no plans by MPI alone), or NCCL between the devices")
-          .as_agreed();
+          "and no plans by MPI alone), or NCCL between the devices");
     }
     members.context().on_all_ranks("devices through the host's memory", [&] {
       for (Stream* stream : {&in_, &reduction_, &out_}) *stream = make_stream();

@@ -20,7 +20,7 @@ class ReproducibleCalls {
  public:
   /// The smallest working memory with which any call can be cut into parts.
   [[nodiscard]] static std::size_t least_bytes(int ranks) noexcept {
-    return up_to(line_bytes, line * static_cast<std::size_t>(ranks) * most_bytes_per_element) + line_bytes;
+    return up_to(line_bytes, line * as_index(ranks) * most_bytes_per_element) + line_bytes;
   }
 
   /// Whether `call` is a reduction of floats.
@@ -33,9 +33,7 @@ class ReproducibleCalls {
   /// Loads all kernels, because loading one later may block behind waiting kernels. `memory` is device memory
   /// of the same size on all ranks. Collective; errors are agreed.
   ReproducibleCalls(const Context& context, std::span<std::byte> memory)
-      : rank_(static_cast<std::size_t>(context.rank())),
-        ranks_(static_cast<std::size_t>(context.size())),
-        memory_(memory) {
+      : rank_(as_index(context.rank())), ranks_(as_index(context.size())), memory_(memory) {
     context.on_all_ranks("kernels of reproducible reductions", [] {
       check_cuda(collectives::device::load_exact_kernels(), "cudaFuncGetAttributes");
     });
@@ -152,7 +150,7 @@ class ReproducibleCalls {
     std::byte* const sums = pass.limbs + first * limb_bytes;
     collective(is_shared ? Collective::reduce_scatter : call.collective, pass.limbs, sums,
                share * form.limbs().each, form.limbs().type, form.op());
-    if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) return;
+    if (call.collective == Collective::reduce && rank_ != as_index(call.root)) return;
 
     std::byte* const output = call.output + part.begin * element;
     pass.output = output + (part.is_scattered ? first * element : 0);
@@ -178,7 +176,7 @@ class ReproducibleCalls {
         const std::byte* const input = call.input + (piece * call.count + begin) * element;
         pass_on(call.part(Collective::all_gather, input, memory_.data(), length));
         if (has_pieces && piece != rank_) continue;
-        if (call.collective == Collective::reduce && rank_ != static_cast<std::size_t>(call.root)) continue;
+        if (call.collective == Collective::reduce && rank_ != as_index(call.root)) continue;
         ExactPass pass;
         pass.input = memory_.data();
         pass.output = call.output + begin * element;

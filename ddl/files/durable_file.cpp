@@ -10,10 +10,9 @@
 #include <cerrno>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "ddl/checkpoint.hpp"
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 
@@ -28,13 +27,13 @@ fs::path directory_of(const fs::path& path) {
 }  // namespace
 
 void throw_io(std::string_view operation, const fs::path& path, int error) {
-  throw Error(ErrorCode::io, fmt::format("cannot {} '{}': {} (errno {})", operation, path.string(),
-                                         std::generic_category().message(error), error));
+  fail_with(ErrorCode::io, "cannot {} '{}': {} (errno {})", operation, path.string(),
+            std::generic_category().message(error), error);
 }
 
 void throw_corrupt(const fs::path& path, std::string_view found, std::string_view expected) {
-  throw Error(ErrorCode::corrupt_data,
-              fmt::format("'{}' is damaged: found {}, expected {}", path.string(), found, expected));
+  fail_with(ErrorCode::corrupt_data, "'{}' is damaged: found {}, expected {}", path.string(), found,
+            expected);
 }
 
 void FileSummary::add(std::span<const std::byte> data) noexcept {

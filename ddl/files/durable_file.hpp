@@ -44,8 +44,7 @@ class FileWriter {
 class AtomicFileWriter {
  public:
   explicit AtomicFileWriter(std::filesystem::path path);
-  AtomicFileWriter(const AtomicFileWriter&) = delete;
-  AtomicFileWriter& operator=(const AtomicFileWriter&) = delete;
+  AtomicFileWriter& operator=(AtomicFileWriter&&) = delete;
   ~AtomicFileWriter();
 
   void write(std::string_view text) { file_.write(text); }

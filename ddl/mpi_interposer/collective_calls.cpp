@@ -56,7 +56,7 @@ struct Call {
   const CommunicatorImpl& communicator;
   bool serves_all;
 
-  [[nodiscard]] std::size_t ranks() const noexcept { return static_cast<std::size_t>(communicator.size()); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return as_index(communicator.size()); }
   /// `bytes`: the size of a rank's largest buffer, which is the same on all ranks.
   [[nodiscard]] bool is_worth(std::size_t bytes) const noexcept {
     if (serves_all) return true;
@@ -126,7 +126,7 @@ Decision all_reduce(const Call& call, const void* from, void* to, int count, MPI
   if (count < 0) return PassedOn::arguments;
   const std::optional<Reduction> reduction = reduction_of(type, op);
   if (!reduction) return PassedOn::type_or_operation;
-  const std::size_t elements = static_cast<std::size_t>(count) * reduction->each;
+  const std::size_t elements = as_index(count) * reduction->each;
   const std::size_t bytes = elements * size_of(reduction->type);
   if (!call.is_worth(bytes)) return PassedOn::slower;
   const void* const input = from == MPI_IN_PLACE ? to : from;
@@ -157,7 +157,7 @@ Decision reduce_scatter_pieces(const Call& call, const void* from, void* to, std
                                MPI_Datatype type, MPI_Op op) {
   // All ranks see the same counts, so all of them leave the call to MPI.
   if (std::ranges::any_of(counts, [](int count) { return count < 0; })) return PassedOn::arguments;
-  const auto longest = static_cast<std::size_t>(std::ranges::max(counts));
+  const auto longest = as_index(std::ranges::max(counts));
   const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
   constexpr std::size_t most_filling = 4;  // padding may take a fourth of all elements
   if (longest * counts.size() - total > total / most_filling) return PassedOn::counts;
@@ -167,7 +167,7 @@ Decision reduce_scatter_pieces(const Call& call, const void* from, void* to, std
   if (!call.is_worth(total * element)) return PassedOn::slower;
 
   const std::size_t piece = longest * element;
-  const auto own = static_cast<std::size_t>(call.communicator.rank());
+  const auto own = as_index(call.communicator.rank());
   const std::size_t own_bytes = static_cast<std::size_t>(counts[own]) * element;
   const bool in_place = from == MPI_IN_PLACE;
   const auto* input = static_cast<const std::byte*>(in_place ? to : from);
@@ -222,7 +222,7 @@ Decision all_gather(const Call& call, const void* send, int send_count, MPI_Data
   if (!call.is_worth(to->bytes())) return PassedOn::slower;
   from ? from->pack() : to->pack();
   const collectives::Place place = call.communicator.place();
-  const void* const input = from ? from->data() : to->data() + static_cast<std::size_t>(place.rank) * bytes;
+  const void* const input = from ? from->data() : to->data() + as_index(place.rank) * bytes;
   Task task{all_gather_request(place, input, to->data(), bytes, DataType::u8), to->bytes()};
   if (to->is_packed() || (from && from->is_packed())) {
     task.finish = [from, own = *to]() mutable { own.unpack(); };

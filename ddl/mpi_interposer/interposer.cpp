@@ -1,13 +1,8 @@
 #include "ddl/mpi_interposer/interposer.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <array>
 #include <cstdlib>
-#include <string>
-#include <string_view>
 
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
 
@@ -23,16 +18,13 @@ bool read_serves_all() {
   std::array<int, 2> greatest{own, -own};
   PMPI_Allreduce(MPI_IN_PLACE, greatest.data(), 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (greatest[0] == 2) {
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("DDL_MPI_SERVE: found '{}'{}, expected 'faster' (what MPI is faster at is left to it) or "
-                    "'all'",
-                    value, own == 2 ? "" : " here, and something else on another rank"))
-        .as_agreed();
+    fail_agreed(ErrorCode::invalid_argument,
+                "DDL_MPI_SERVE: found '{}'{}, expected 'faster' (what MPI is faster at is left to it) or "
+                "'all'",
+                value, own == 2 ? "" : " here, and something else on another rank");
   }
   if (greatest[0] != -greatest[1]) {
-    throw Error(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it to the same value")
-        .as_agreed();
+    fail_agreed(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it to the same value");
   }
   return own == 1;
 }

@@ -35,8 +35,7 @@ class Interposer {
   [[nodiscard]] static Interposer* current() noexcept { return current_.load(std::memory_order_acquire); }
 
   Interposer();
-  Interposer(const Interposer&) = delete;
-  Interposer& operator=(const Interposer&) = delete;
+  Interposer& operator=(Interposer&&) = delete;
   ~Interposer();
 
   /// The engine's communicator for an MPI communicator, or null. `opens`: opens it if that has not been done,

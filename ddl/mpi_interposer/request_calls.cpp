@@ -18,7 +18,7 @@ OpenRequests* open_requests() {
 
 std::span<const MPI_Request> all_of(const MPI_Request* requests, int count) {
   if (requests == nullptr || count < 0) return {};  // MPI reports the error
-  return {requests, static_cast<std::size_t>(count)};
+  return {requests, as_index(count)};
 }
 
 void look() {

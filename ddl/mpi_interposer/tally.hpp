@@ -9,6 +9,7 @@
 #include <string>
 
 #include "ddl/log.hpp"
+#include "ddl/topology/as_index.hpp"
 
 namespace ddl::mpi {
 
@@ -42,15 +43,15 @@ enum class PassedOn : std::uint8_t {
 class Tally {
  public:
   void served(Function function, std::size_t bytes) noexcept {
-    Counts& counts = counts_[static_cast<std::size_t>(function)];
+    Counts& counts = counts_[as_index(function)];
     counts.calls.fetch_add(1, std::memory_order_relaxed);
     counts.bytes.fetch_add(bytes, std::memory_order_relaxed);
   }
 
   /// Logs the first call of each function and reason at debug level 2.
   void passed_on(Function function, PassedOn reason, Log& log) {
-    const auto function_index = static_cast<std::size_t>(function);
-    const auto reason_index = static_cast<std::size_t>(reason);
+    const auto function_index = as_index(function);
+    const auto reason_index = as_index(reason);
     if (counts_[function_index].passed_on[reason_index].fetch_add(1, std::memory_order_relaxed) != 0) return;
     log.debug(fmt::format("{} is left to MPI: {}", names[function_index], reason_texts[reason_index]));
   }

@@ -10,11 +10,11 @@
 #include <string>
 #include <string_view>
 
-#include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "ddl/options.hpp"
 #include "ddl/options/option_table.hpp"
 #include "topology/nearest_name.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -91,8 +91,7 @@ class Sources {
       throw Error(error.code(), fmt::format("{}: {}", before, error.what()));
     }
     if (!is_right) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: found '{}', expected {}", before, text, option.expected));
+      fail_with(ErrorCode::invalid_argument, "{}: found '{}', expected {}", before, text, option.expected);
     }
     origins_[option.name] = origin;
   }
@@ -112,22 +111,19 @@ class Sources {
                  int number) {
     const std::size_t equals = line.find('=');
     if (equals == std::string_view::npos) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: found '{}', expected name = value", place, line));
+      fail_with(ErrorCode::invalid_argument, "{}: found '{}', expected name = value", place, line);
     }
     const std::string_view name = trimmed(line.substr(0, equals));
     const std::string_view value = trimmed(line.substr(equals + 1));
     const auto known = std::ranges::find(all_options(), name, &Option::name);
     if (known == all_options().end()) {
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format(
-              "{}: found '{}', expected an option's name; the nearest is {} (ddl-topo env lists them)", place,
-              name, nearest_name(name, all_of(&Option::name))));
+      fail_with(ErrorCode::invalid_argument,
+                "{}: found '{}', expected an option's name; the nearest is {} (ddl-topo env lists them)",
+                place, name, nearest_name(name, all_of(&Option::name)));
     }
     if (const auto [first, is_new] = lines.try_emplace(known->name, number); !is_new) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("{}: {} is given in line {} as well", place, name, first->second));
+      fail_with(ErrorCode::invalid_argument, "{}: {} is given in line {} as well", place, name,
+                first->second);
     }
     set(*known, value, place, fmt::format("{}: {}", place, name));
   }
@@ -154,19 +150,17 @@ class Sources {
                               [&](std::string_view begin) { return name.starts_with(begin); }))
         continue;
       if (others.find(fmt::format(",{},", name)) != std::string::npos) continue;
-      throw Error(
-          ErrorCode::invalid_argument,
-          fmt::format(
-              "the environment has {}, which this library does not know; the nearest is {} (ddl-topo env "
-              "lists all). If it is another program's: DDL_OTHERS={}",
-              name, nearest_name(name, known), name));
+      fail_with(ErrorCode::invalid_argument,
+                "the environment has {}, which this library does not know; the nearest is {} (ddl-topo env "
+                "lists all). If it is another program's: DDL_OTHERS={}",
+                name, nearest_name(name, known), name);
     }
   }
 
   /// Reads options in IBM's spelling: "-mode p:4x4 -dbg_level 2 -dump_iter 100".
   void read_words(std::string_view text, std::string_view origin) {
     const auto refuse = [&](const std::string& reason) {
-      throw Error(ErrorCode::invalid_argument, fmt::format("{}='{}': {}", origin, text, reason));
+      fail_with(ErrorCode::invalid_argument, "{}='{}': {}", origin, text, reason);
     };
     std::set<std::string> seen;
     std::istringstream words{std::string(text)};

@@ -8,6 +8,7 @@
 
 #include "ddl/files/durable_file.hpp"
 #include "topology/parse_whole.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -53,7 +54,7 @@ constexpr Option::Value choice_in{
       o.*Member = static_cast<std::remove_reference_t<decltype(o.*Member)>>(found - names.begin());
       return true;
     },
-    [](const O& o) { return std::string(names[static_cast<std::size_t>(o.*Member)]); }};
+    [](const O& o) { return std::string(names[as_index(o.*Member)]); }};
 
 constexpr std::array<Text, 3> network_names = {"auto", "ucx", "mpi"};
 constexpr std::array<Text, 3> probe_names = {"off", "cached", "on"};
@@ -69,9 +70,8 @@ bool set_mode(O& o, Text text) {
   const bool is_grid =
       !o.decomposition.empty() && o.decomposition.find_first_not_of("0123456789x,") == std::string::npos;
   if (is_grid) return true;
-  throw Error(ErrorCode::invalid_argument,
-              fmt::format("found '{}' after the colon, expected the sizes of dimensions, as in p:4x8",
-                          o.decomposition));
+  fail_with(ErrorCode::invalid_argument,
+            "found '{}' after the colon, expected the sizes of dimensions, as in p:4x8", o.decomposition);
 }
 std::string mode_of(const O& o) {
   const std::string letter(1, letter_of(o.mode));

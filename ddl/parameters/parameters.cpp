@@ -1,20 +1,14 @@
 #include "ddl/parameters/parameters.hpp"
 
-#include <fmt/format.h>
-
 #include <array>
-#include <bit>
 #include <cstring>
-#include <functional>
-#include <optional>
-#include <string>
 #include <utility>
 
+#include "collectives/system/fail_agreed.hpp"
 #include "ddl/broadcast_parameters.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/context/context_state.hpp"
 #include "ddl/drift_check.hpp"
-#include "ddl/error.hpp"
 #include "ddl/hash.hpp"
 
 namespace ddl {
@@ -38,27 +32,6 @@ void take_block(Lanes& state, const std::byte* block) noexcept {
   }
 }
 
-}  // namespace
-
-std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) noexcept {
-  Lanes state;
-  for (std::size_t lane = 0; lane < lanes; ++lane) {
-    state[lane] = SplitMix64::finish(before + (lane + 1) * SplitMix64::gamma);
-  }
-  std::size_t at = 0;
-  for (; at + block_bytes <= bytes.size(); at += block_bytes) take_block(state, bytes.data() + at);
-  if (at < bytes.size()) {
-    std::array<std::byte, block_bytes> last{};
-    std::memcpy(last.data(), bytes.data() + at, bytes.size() - at);
-    take_block(state, last.data());
-  }
-  std::uint64_t hash = bytes.size();
-  for (const std::uint64_t each : state) hash = SplitMix64::finish(hash ^ each);
-  return hash;
-}
-
-namespace {
-
 std::string describe(const Parameter& parameter) {
   return fmt::format("'{}' of {} {}", parameter.name, parameter.values.size(),
                      to_string(parameter.values.type()));
@@ -78,32 +51,6 @@ bool is_same_on_all(const Context& context, std::uint64_t hash) {
   context.communicator().all_reduce(std::span(least), ReduceOp::min);
   return least[0] == ~least[1];
 }
-
-}  // namespace
-
-void require_same_shapes(const Context& context, std::string_view operation,
-                         const std::vector<Parameter>& parameters) {
-  std::vector<std::string> entries;
-  for (const Parameter& parameter : parameters) entries.push_back(describe(parameter));
-  require_same_entries(context, operation, "parameter", entries);
-}
-
-void require_same_bits(const Context& context, std::string_view operation,
-                       const std::vector<Parameter>& parameters, std::string_view advice) {
-  if (is_same_on_all(context, hash_of_all(parameters))) return;
-  std::vector<std::string> entries;
-  for (const Parameter& parameter : parameters) {
-    entries.push_back(
-        fmt::format("{} with hash {:016x}", describe(parameter), hash_of(parameter.values.bytes())));
-  }
-  const std::optional<std::string> difference = first_difference(context, "parameter", entries);
-  throw Error(ErrorCode::mismatch,
-              fmt::format("{}: {}; {}", operation,
-                          difference.value_or("the parameters change while they are compared"), advice))
-      .as_agreed();
-}
-
-namespace {
 
 /// For each parameter: 1 if, on every rank, it starts where the previous one of the same type ends.
 std::vector<std::uint8_t> joined_with_previous(const Context& context,
@@ -127,12 +74,48 @@ bool overlap(const Elements& a, const Elements& b) {
 
 }  // namespace
 
+std::uint64_t hash_of(std::span<const std::byte> bytes, std::uint64_t before) noexcept {
+  Lanes state;
+  for (std::size_t lane = 0; lane < lanes; ++lane) {
+    state[lane] = SplitMix64::finish(before + (lane + 1) * SplitMix64::gamma);
+  }
+  std::size_t at = 0;
+  for (; at + block_bytes <= bytes.size(); at += block_bytes) take_block(state, bytes.data() + at);
+  if (at < bytes.size()) {
+    std::array<std::byte, block_bytes> last{};
+    std::memcpy(last.data(), bytes.data() + at, bytes.size() - at);
+    take_block(state, last.data());
+  }
+  std::uint64_t hash = bytes.size();
+  for (const std::uint64_t each : state) hash = SplitMix64::finish(hash ^ each);
+  return hash;
+}
+
+void require_same_shapes(const Context& context, std::string_view operation,
+                         const std::vector<Parameter>& parameters) {
+  std::vector<std::string> entries;
+  for (const Parameter& parameter : parameters) entries.push_back(describe(parameter));
+  require_same_entries(context, operation, "parameter", entries);
+}
+
+void require_same_bits(const Context& context, std::string_view operation,
+                       const std::vector<Parameter>& parameters, std::string_view advice) {
+  if (is_same_on_all(context, hash_of_all(parameters))) return;
+  std::vector<std::string> entries;
+  for (const Parameter& parameter : parameters) {
+    entries.push_back(
+        fmt::format("{} with hash {:016x}", describe(parameter), hash_of(parameter.values.bytes())));
+  }
+  const std::optional<std::string> difference = first_difference(context, "parameter", entries);
+  fail_agreed(ErrorCode::mismatch, "{}: {}; {}", operation,
+              difference.value_or("the parameters change while they are compared"), advice);
+}
+
 void broadcast_parameters(const Context& context, const std::vector<Parameter>& parameters, int root) {
   require_same_entries(context, "broadcast_parameters", "argument", {fmt::format("root {}", root)});
   if (root < 0 || root >= context.size()) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("broadcast_parameters: root {} is none of the {} ranks", root, context.size()))
-        .as_agreed();
+    fail_agreed(ErrorCode::invalid_argument, "broadcast_parameters: root {} is none of the {} ranks", root,
+                context.size());
   }
   require_same_shapes(context, "broadcast_parameters", parameters);
   if (parameters.empty()) return;

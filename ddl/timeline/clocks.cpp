@@ -1,17 +1,9 @@
 #include "ddl/timeline/clocks.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstring>
-#include <limits>
-#include <memory>
-#include <string>
 
-#include "collectives/communicator/request.hpp"
-#include "collectives/system/clock.hpp"
 #include "ddl/timeline.hpp"
-#include "ddl/topology/program.hpp"
 
 namespace ddl {
 namespace {
@@ -77,9 +69,9 @@ std::vector<RoundTrip> round_trips(CommunicatorImpl& communicator, int other) {
 }  // namespace
 
 std::vector<std::int64_t> all_values(CommunicatorImpl& communicator, std::int64_t own) {
-  const auto ranks = static_cast<std::size_t>(communicator.size());
+  const auto ranks = as_index(communicator.size());
   std::vector<std::int64_t> values(ranks, std::numeric_limits<std::int64_t>::min());
-  values[static_cast<std::size_t>(communicator.rank())] = own;
+  values[as_index(communicator.rank())] = own;
   if (ranks == 1) return values;
   auto program = communicator.prepare(
       topology::lower_barrier(communicator.size(), communicator.rank(), ranks), ranks, sizeof own);
@@ -93,7 +85,7 @@ void gather_texts(CommunicatorImpl& communicator, std::string_view text,
   const int own = communicator.rank();
   std::string buffer(most_bytes, '\0');
   for (int rank = 0; rank < communicator.size(); ++rank) {
-    const auto all = static_cast<std::size_t>(sizes[static_cast<std::size_t>(rank)]);
+    const auto all = as_index(sizes[as_index(rank)]);
     for (std::size_t begin = 0; begin < all; begin += most_bytes) {
       const std::size_t bytes = std::min(most_bytes, all - begin);
       if (rank == own) std::memcpy(buffer.data(), text.data() + begin, bytes);
@@ -134,7 +126,7 @@ ClockOffset offset_by(std::span<const RoundTrip> trips) {
 }
 
 void JobClock::compare(CommunicatorImpl& communicator) {
-  const auto own = static_cast<std::size_t>(communicator.rank());
+  const auto own = as_index(communicator.rank());
   if (!origin_) origin_ = all_values(communicator, Timeline::now_ns()).front();
   if (std::ranges::all_of(clock_of_, [](int rank) { return rank == 0; })) return;
   std::vector<std::int64_t> found(clock_of_.size() * 3);
@@ -148,7 +140,7 @@ void JobClock::compare(CommunicatorImpl& communicator) {
   }
   communicator.run(collectives::broadcast_request(communicator.place(), found.data(), found.data(),
                                                   found.size(), DataType::i64, 0));
-  const auto clock = static_cast<std::size_t>(clock_of_[own]) * 3;
+  const auto clock = as_index(clock_of_[own]) * 3;
   offsets_.push_back({found[clock], found[clock + 1], found[clock + 2]});
 }
 

@@ -1,13 +1,8 @@
 #include "ddl/timeline/run_observer.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <exception>
 #include <numeric>
-#include <utility>
 
-#include "collectives/communicator/request.hpp"
 #include "ddl/timeline.hpp"
 #include "ddl/timeline/run_summary.hpp"
 #include "ddl/timeline/trace.hpp"
@@ -22,6 +17,21 @@ std::vector<int> clocks_of(const topology::RankMap& map, bool one_process) {
     result.push_back(one_process ? 0 : map.ranks_of(map.host_of(rank)).front());
   }
   return result;
+}
+
+using collectives::Event;
+using collectives::RunRecorder;
+using collectives::Ticks;
+
+collectives::NamedNumbers numbers_of(RunRecorder& recorder,
+                                     std::initializer_list<Timeline::Argument> arguments) {
+  collectives::NamedNumbers numbers;
+  for (const Timeline::Argument& argument : arguments) {
+    if (numbers.count == collectives::NamedNumbers::most) break;
+    numbers.names[numbers.count] = recorder.name(argument.name);
+    numbers.values[numbers.count++] = argument.value;
+  }
+  return numbers;
 }
 
 }  // namespace
@@ -115,25 +125,6 @@ void RunObserver::save_alone(Log& log) noexcept {
     log.error(fmt::format("this rank's part of the timeline is missing: {}", error.what()));
   }
 }
-
-namespace {
-
-using collectives::Event;
-using collectives::RunRecorder;
-using collectives::Ticks;
-
-collectives::NamedNumbers numbers_of(RunRecorder& recorder,
-                                     std::initializer_list<Timeline::Argument> arguments) {
-  collectives::NamedNumbers numbers;
-  for (const Timeline::Argument& argument : arguments) {
-    if (numbers.count == collectives::NamedNumbers::most) break;
-    numbers.names[numbers.count] = recorder.name(argument.name);
-    numbers.values[numbers.count++] = argument.value;
-  }
-  return numbers;
-}
-
-}  // namespace
 
 Timeline::Timeline(std::shared_ptr<RunRecorder> recorder) : recorder_(std::move(recorder)) {
   if (recorder_ && !recorder_->keeps_events()) recorder_.reset();

@@ -1,11 +1,9 @@
 #include "ddl/timeline/run_summary.hpp"
 
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "ddl/timeline/clocks.hpp"
 #include "topology/units.hpp"
@@ -26,10 +24,10 @@ constexpr std::size_t most_lines_of_plans = 8;
 constexpr double microseconds = 1e6;
 
 std::string kind_between(const topology::Topology& topology, int from, int to) {
-  const auto node = [&](int rank) { return topology.devices()[static_cast<std::size_t>(rank)]; };
+  const auto node = [&](int rank) { return topology.devices()[as_index(rank)]; };
   const topology::Link* narrowest = nullptr;
   for (const topology::Channel channel : topology.route(node(from), node(to))) {
-    const topology::Link& link = topology.links()[static_cast<std::size_t>(topology::link_of(channel))];
+    const topology::Link& link = topology.link(topology::link_of(channel));
     if (narrowest == nullptr || link.bandwidth < narrowest->bandwidth) narrowest = &link;
   }
   return std::string(narrowest == nullptr ? "memory" : to_string(narrowest->kind));
@@ -153,9 +151,9 @@ std::vector<std::string> summary_lines(const std::vector<RunFigures>& ranks) {
 
 void summarise(collectives::CommunicatorImpl& communicator, const collectives::RunRecorder& recorder,
                Log& log) {
-  std::vector<std::string> texts(static_cast<std::size_t>(communicator.size()));
+  std::vector<std::string> texts(as_index(communicator.size()));
   gather_texts(communicator, figures_of(communicator, recorder).json(),
-               [&](int rank, std::string_view piece) { texts[static_cast<std::size_t>(rank)] += piece; });
+               [&](int rank, std::string_view piece) { texts[as_index(rank)] += piece; });
   if (communicator.rank() != 0) return;
   std::vector<RunFigures> ranks;
   for (const std::string& text : texts) ranks.push_back(RunFigures::parse(text));

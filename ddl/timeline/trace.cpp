@@ -3,20 +3,14 @@
 
 #include "ddl/timeline/trace.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cerrno>
-#include <exception>
 #include <iterator>
-#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <utility>
 
-#include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "ddl/timeline/clocks.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl {
 namespace {
@@ -211,10 +205,10 @@ void require_writable_trace(const std::string& name) {
       throw_io("write", name, EISDIR);
     const AtomicFileWriter trial(name);
   } catch (const Error& error) {
-    throw Error(ErrorCode::invalid_argument,
-                fmt::format("DDL_TIMELINE='{}': {}; expected a file's name in a directory that rank 0 can "
-                            "write to",
-                            name, error.what()));
+    fail_with(ErrorCode::invalid_argument,
+              "DDL_TIMELINE='{}': {}; expected a file's name in a directory that rank 0 can "
+              "write to",
+              name, error.what());
   }
 }
 

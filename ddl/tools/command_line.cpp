@@ -53,7 +53,7 @@ std::optional<std::uint64_t> scaled_number(std::string_view text) {
   name.resize(std::min(name.find('='), name.size()));
   std::vector<std::string_view> names;
   for (const Flag& known : flags) names.push_back(known.name);
-  throw UsageError(fmt::format("unknown option '{}'; the nearest is {}", name, nearest_name(name, names)));
+  refuse_usage("unknown option '{}'; the nearest is {}", name, nearest_name(name, names));
 }
 
 }  // namespace
@@ -96,7 +96,7 @@ std::uint64_t CommandLine::whole_number(std::string_view flag, std::string_view 
 }
 
 void CommandLine::refuse(std::string_view flag, std::string_view found, std::string_view expected) {
-  throw UsageError(fmt::format("{}: found '{}', expected {}", flag, found, expected));
+  refuse_usage("{}: found '{}', expected {}", flag, found, expected);
 }
 
 void CommandLine::refuse_choice(std::string_view flag, std::string_view found,
@@ -120,7 +120,7 @@ CommandLine parse_command_line(std::span<const std::string> arguments, std::span
       }
       const Flag& flag = *std::ranges::find(flags, "--" + option.string_key, &Flag::name);
       auto& values = result.flags[std::string(flag.name)];
-      if (!values.empty() && !flag.repeats) throw UsageError(fmt::format("{} is given twice", flag.name));
+      if (!values.empty() && !flag.repeats) refuse_usage("{} is given twice", flag.name);
       values.push_back(option.value.empty() ? "" : option.value.front());
       optional = flag.value_optional && values.back().empty() ? &values.back() : nullptr;
     }
@@ -129,11 +129,11 @@ CommandLine parse_command_line(std::span<const std::string> arguments, std::span
   } catch (const po::invalid_command_line_syntax& error) {
     const std::string name = error.get_option_name();
     if (error.kind() != po::invalid_syntax::extra_parameter) {
-      throw UsageError(fmt::format("{} needs a value", name));
+      refuse_usage("{} needs a value", name);
     }
     const auto found =
         std::ranges::find_if(arguments, [&](const auto& a) { return a.starts_with(name + "="); });
-    throw UsageError(fmt::format("{} takes no value: found '{}'", name, *found));
+    refuse_usage("{} takes no value: found '{}'", name, *found);
   }
   return result;
 }
@@ -141,8 +141,7 @@ CommandLine parse_command_line(std::span<const std::string> arguments, std::span
 CommandLine parse_flags(std::span<const std::string> arguments, std::span<const Flag> flags) {
   CommandLine line = parse_command_line(arguments, flags);
   if (line.words.empty()) return line;
-  throw UsageError(fmt::format("found '{}', expected options alone, as in {} ...", line.words.front(),
-                               flags.front().name));
+  refuse_usage("found '{}', expected options alone, as in {} ...", line.words.front(), flags.front().name);
 }
 
 int main_of(std::string_view name, std::string_view help, int count, char** arguments,
@@ -172,16 +171,16 @@ std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
   constexpr std::uint64_t most = std::uint64_t{1} << 40;
   const auto bytes = scaled_number(text);
   if (bytes && *bytes > 0 && *bytes <= most) return *bytes;
-  throw UsageError(
-      fmt::format("{}: found '{}', expected a whole number of bytes from 1 to 1024G, as in 717668352, or "
-                  "with K, M or G for powers of 1024, as in 64K, 25M or 1G",
-                  flag, text));
+  refuse_usage(
+      "{}: found '{}', expected a whole number of bytes from 1 to 1024G, as in 717668352, or "
+      "with K, M or G for powers of 1024, as in 64K, 25M or 1G",
+      flag, text);
 }
 
 double parse_number(std::string_view flag, std::string_view text, double least, double most) {
   const auto number = parse_whole<double>(text);
   if (number && *number >= least && *number <= most) return *number;  // NaN fails both comparisons
-  throw UsageError(fmt::format("{}: found '{}', expected a number from {} to {}", flag, text, least, most));
+  refuse_usage("{}: found '{}', expected a number from {} to {}", flag, text, least, most);
 }
 
 }  // namespace ddl::tools

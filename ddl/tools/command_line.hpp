@@ -1,5 +1,7 @@
 #pragma once
 
+#include <fmt/format.h>
+
 #include <concepts>
 #include <cstdint>
 #include <functional>
@@ -19,6 +21,11 @@ class UsageError : public Error {
  public:
   explicit UsageError(const std::string& message) : Error(ErrorCode::invalid_argument, message) {}
 };
+
+template <typename... Arguments>
+[[noreturn]] void refuse_usage(fmt::format_string<Arguments...> message, Arguments&&... arguments) {
+  throw UsageError(fmt::format(message, std::forward<Arguments>(arguments)...));
+}
 
 struct Flag {
   std::string_view name;  ///< "--topology"

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <exception>
-#include <map>
 
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_arguments.hpp"
@@ -106,31 +104,27 @@ topology::Placement placement_of(const PlanArguments& arguments, const Topology&
   const auto devices = static_cast<int>(topology.devices().size());
   const int ranks = arguments.ranks.value_or(devices);
   if (ranks > devices) {
-    throw UsageError(fmt::format("--ranks: found {}, expected at most {}: {} has {}, and each holds one rank",
-                                 ranks, devices, arguments.topology,
-                                 count_text(static_cast<std::uint64_t>(devices), "device")));
+    refuse_usage("--ranks: found {}, expected at most {}: {} has {}, and each holds one rank", ranks, devices,
+                 arguments.topology, count_text(static_cast<std::uint64_t>(devices), "device"));
   }
   return arguments.round_robin ? place_round_robin(topology, ranks) : place_by_host(topology, ranks);
 }
 
 void check_ranks(const PlanArguments& arguments, int ranks) {
   if (arguments.root >= ranks) {
-    throw UsageError(
-        fmt::format("--root: found rank {}, expected one from 0 to {}", arguments.root, ranks - 1));
+    refuse_usage("--root: found rank {}, expected one from 0 to {}", arguments.root, ranks - 1);
   }
   for (const topology::Straggler& straggler : arguments.simulation.stragglers) {
     if (straggler.rank < ranks) continue;
-    throw UsageError(
-        fmt::format("--straggler: found rank {}, expected one from 0 to {}", straggler.rank, ranks - 1));
+    refuse_usage("--straggler: found rank {}, expected one from 0 to {}", straggler.rank, ranks - 1);
   }
 }
 
 void check_pieces(const PlanArguments& arguments, int ranks) {
   const std::uint64_t unit = static_cast<std::uint64_t>(ranks) * size_of(arguments.request.type);
   if (!has_pieces(arguments.request.collective) || arguments.request.bytes % unit == 0) return;
-  throw UsageError(
-      fmt::format("--bytes: found {}, expected a multiple of {}: a piece of whole elements for each of {}",
-                  arguments.request.bytes, unit, count_text(static_cast<std::uint64_t>(ranks), "rank")));
+  refuse_usage("--bytes: found {}, expected a multiple of {}: a piece of whole elements for each of {}",
+               arguments.request.bytes, unit, count_text(static_cast<std::uint64_t>(ranks), "rank"));
 }
 
 topology::PlanRequest request_of(const PlanArguments& arguments, int ranks) {

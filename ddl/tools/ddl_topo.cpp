@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "ddl/error.hpp"
 #include "ddl/options.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_units.hpp"
@@ -95,10 +94,7 @@ void show(const CommandLine& line) {
 }
 
 void list_presets(const CommandLine& line) {
-  if (!line.has("--json")) {
-    write_text("-", presets_text());
-    return;
-  }
+  if (!line.has("--json")) return write_text("-", presets_text());
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
   for (const topology::Preset& preset : topology::presets()) {
     list.push_back({{"name", preset.name},
@@ -112,7 +108,7 @@ void export_topology(const CommandLine& line) {
   const std::string& name = line.words.front();
   std::vector<std::string> notes;
   if (line.has("--host")) {
-    if (name != "this") throw UsageError(fmt::format("--host goes with `export this`; found '{}'", name));
+    if (name != "this") refuse_usage("--host goes with `export this`; found '{}'", name);
     if (line.has("--ranks") || line.has("--device")) {
       throw UsageError("--host describes the machine without ranks: give --ranks and --device to `import`");
     }
@@ -225,13 +221,13 @@ int run(const std::vector<std::string>& arguments) {
   if (command == commands.end()) {
     std::vector<std::string_view> names;
     for (const Command& known : commands) names.push_back(known.name);
-    throw UsageError(fmt::format("unknown command '{}'; the nearest is {}", arguments.front(),
-                                 nearest_name(arguments.front(), names)));
+    refuse_usage("unknown command '{}'; the nearest is {}", arguments.front(),
+                 nearest_name(arguments.front(), names));
   }
   const CommandLine line = parse_command_line(std::span(arguments).subspan(1), command->flags);
   if (command->words != SIZE_MAX && line.words.size() != command->words) {
-    throw UsageError(fmt::format("{}: found {}, expected {}", command->name,
-                                 count_text(line.words.size(), "argument"), command->what_words));
+    refuse_usage("{}: found {}, expected {}", command->name, count_text(line.words.size(), "argument"),
+                 command->what_words);
   }
   command->run(line);
   return 0;

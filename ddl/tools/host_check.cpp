@@ -21,7 +21,6 @@ namespace ddl::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using collectives::FileDescriptor;
 using nlohmann::ordered_json;
 
 std::string state_of(const fs::path& path) {
@@ -54,7 +53,7 @@ ordered_json program_json(const std::string& program) {
 /// connections free, as it is for servers that set it; because of it only `listen`, not `bind`, finds a port
 /// that another such server uses.
 int listening_error(int family, const sockaddr* address, socklen_t size) {
-  const FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const collectives::FileDescriptor socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
   const bool listens = socket.valid() &&
                        ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on) == 0 &&

@@ -29,7 +29,6 @@ using topology::Link;
 using topology::LinkKind;
 using topology::Node;
 using topology::NodeKind;
-using topology::Plan;
 
 constexpr std::size_t most_hosts = 8;
 constexpr std::size_t most_devices = 16;  // of a host
@@ -351,7 +350,7 @@ edge [color="{}" penwidth=2])",
   const topology::Planner& planner_;
   const topology::Topology& topology_;
   const PlanReport& report_;
-  const Plan& plan_;
+  const topology::Plan& plan_;
 
   std::map<int, std::size_t> rank_of_;  // by node
   std::map<int, double> busy_;          // by link: utilisation of the busier direction
@@ -390,19 +389,17 @@ std::string svg_of(const std::string& dot) {
   const int error = ::posix_spawnp(&child, program.c_str(), &files, nullptr, arguments, environ);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
-    topology::fail_with(
-        ErrorCode::unsupported,
-        "--svg: found no Graphviz that runs (dot: {}), expected it to draw the picture: apt install "
-        "graphviz, or give a file named .dot to get the text that it draws",
-        std::generic_category().message(error));
+    fail_with(ErrorCode::unsupported,
+              "--svg: found no Graphviz that runs (dot: {}), expected it to draw the picture: apt install "
+              "graphviz, or give a file named .dot to get the text that it draws",
+              std::generic_category().message(error));
   }
   int status = 0;
   while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   std::string svg(as_index(std::max<off_t>(0, ::lseek(out.get(), 0, SEEK_END))), '\0');
   if (status != 0 || ::pread(out.get(), svg.data(), svg.size(), 0) != static_cast<ssize_t>(svg.size())) {
-    topology::fail_with(ErrorCode::unsupported, "--svg: Graphviz's dot failed with status {}, expected 0",
-                        status);
+    fail_with(ErrorCode::unsupported, "--svg: Graphviz's dot failed with status {}, expected 0", status);
   }
   return svg;
 }

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 
 #include "ddl/tools/plan_units.hpp"
@@ -21,7 +20,6 @@ using topology::Decomposition;
 using topology::Mode;
 using topology::Plan;
 using topology::PlanRequest;
-using topology::Simulation;
 using topology::Topology;
 
 constexpr std::size_t most_candidates_looked_at = 20'000;
@@ -123,7 +121,7 @@ std::string short_name(const Plan& plan) {
                      fmt::join(algorithms, " + "), plan.chunks, plan.chunks == 1 ? "" : "s");
 }
 
-std::vector<LinkUse> link_uses(const Topology& topology, const Simulation& simulation) {
+std::vector<LinkUse> link_uses(const Topology& topology, const topology::Simulation& simulation) {
   std::vector<LinkUse> result;
   for (const topology::ChannelUse& use : simulation.channels) {
     const topology::Link& link = topology.link(topology::link_of(use.channel));

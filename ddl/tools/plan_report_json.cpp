@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 
 #include "ddl/tools/plan_units.hpp"
 #include "topology/plan/algorithms.hpp"

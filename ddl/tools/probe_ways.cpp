@@ -14,7 +14,6 @@ namespace ddl::tools {
 namespace {
 
 using topology::Measurement;
-using topology::Topology;
 
 ProbeResult probe_in(Context& context) {
   ProbeResult result;
@@ -40,7 +39,7 @@ void keep(ProbeResult& result, const std::string& directory) {
 }
 
 /// The topology's latency and bandwidth of the measured route.
-std::pair<double, double> promised(const Topology& topology, const Measurement& m) {
+std::pair<double, double> promised(const topology::Topology& topology, const Measurement& m) {
   double latency = 0;
   double bandwidth = std::numeric_limits<double>::infinity();
   const auto node = [&](int device) { return topology.node_of_device(device); };

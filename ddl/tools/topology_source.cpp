@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 
-#include "ddl/error.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/topo_commands.hpp"
@@ -25,8 +24,8 @@ using topology::Topology;
 constexpr std::size_t largest_text = std::size_t{256} << 20;
 
 [[noreturn]] void refuse_length(const std::string& path) {
-  topology::fail_with(ErrorCode::corrupt_data, "{}: found more than {} MiB, expected a topology", path,
-                      largest_text >> 20);
+  fail_with(ErrorCode::corrupt_data, "{}: found more than {} MiB, expected a topology", path,
+            largest_text >> 20);
 }
 
 std::string read_standard_input() {
@@ -73,10 +72,10 @@ Topology place_ranks(std::span<const HostDescription> hosts, const Placement& pl
   const bool on_gpus = placement.device == "gpu" || (placement.device == "auto" && all_have_gpus);
   std::vector<int> host_of_rank;
   for (std::size_t i = 0; i < hosts.size(); ++i) {
-    std::size_t ranks = topology::as_index(placement.ranks);
+    std::size_t ranks = as_index(placement.ranks);
     if (ranks == 0 && on_gpus) ranks = hosts[i].gpus.size();
     if (ranks == 0 && !on_gpus) {
-      for (const auto& package : hosts[i].packages) ranks += topology::as_index(package.cores);
+      for (const auto& package : hosts[i].packages) ranks += as_index(package.cores);
     }
     host_of_rank.insert(host_of_rank.end(), ranks, static_cast<int>(i));
   }
@@ -94,10 +93,7 @@ std::string read_text(const std::string& path) {
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  if (path == "-") {
-    write_to(stdout, "standard output", text);
-    return;
-  }
+  if (path == "-") return write_to(stdout, "standard output", text);
   std::error_code error;
   // Resolves links, so that their target is replaced instead of the link itself.
   std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
@@ -165,10 +161,10 @@ Topology named_topology(const std::string& name, const Placement& placement) {
   const bool is_file = name == "-" || name.find('/') != std::string::npos || name.ends_with(".json") ||
                        name.ends_with(".xml") || std::filesystem::exists(name, ignored);
   if (!is_file) {
-    throw UsageError(
-        fmt::format("found '{}', expected a preset or a file's name; the nearest preset is '{}' "
-                    "(ddl-topo presets lists all)",
-                    name, nearest_name(preset, known)));
+    refuse_usage(
+        "found '{}', expected a preset or a file's name; the nearest preset is '{}' "
+        "(ddl-topo presets lists all)",
+        name, nearest_name(preset, known));
   }
   return import_files(std::span(&name, 1), placement);
 }

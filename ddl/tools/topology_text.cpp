@@ -16,7 +16,6 @@
 namespace ddl::tools {
 namespace {
 
-using topology::Channel;
 using topology::Link;
 using topology::LinkKind;
 using topology::Node;
@@ -192,7 +191,7 @@ std::string cell(const Topology& topology, int from, int to) {
   constexpr std::array<std::string_view, 5> names = {"NVL", "MEM", "PCI", "SOC", "NET"};
   std::size_t worst = 0;
   double bandwidth = 0;
-  for (const Channel channel : topology.route(from, to)) {
+  for (const topology::Channel channel : topology.route(from, to)) {
     const Link& link = topology.link(topology::link_of(channel));
     worst = std::max(worst, as_index(std::ranges::find(order, link.kind) - order.begin()));
     bandwidth = bandwidth == 0 ? link.bandwidth : std::min(bandwidth, link.bandwidth);
@@ -207,9 +206,7 @@ std::vector<int> matrix_devices(const Topology& topology, bool whole) {
   const int first_host = topology.node(devices.front()).host;
   std::vector<int> result;
   for (const int device : devices) {
-    if (result.size() < most_columns && topology.node(device).host == first_host) {
-      result.push_back(device);
-    }
+    if (result.size() < most_columns && topology.node(device).host == first_host) result.push_back(device);
   }
   for (const int device : devices) {
     if (topology.node(device).host == first_host) continue;

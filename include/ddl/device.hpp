@@ -1,6 +1,5 @@
 #pragma once
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -146,8 +145,7 @@ class DeviceCommunicator {
   explicit DeviceCommunicator(const Context& context, const DeviceOptions& options = {});
   /// Waits for outstanding calls. Collective, unless an error has occurred.
   ~DeviceCommunicator();
-  DeviceCommunicator(const DeviceCommunicator&) = delete;
-  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(DeviceCommunicator&&) = delete;
 
   /// This rank's number in the context.
   [[nodiscard]] int rank() const noexcept;

@@ -71,8 +71,7 @@ class Timeline {
   /// For the library itself. `recorder`: null if nothing is recorded.
   explicit Timeline(std::shared_ptr<collectives::RunRecorder> recorder);
   ~Timeline();
-  Timeline(const Timeline&) = delete;
-  Timeline& operator=(const Timeline&) = delete;
+  Timeline& operator=(Timeline&&) = delete;
 
   /// Whether events are recorded.
   [[nodiscard]] bool is_on() const noexcept { return recorder_ != nullptr; }

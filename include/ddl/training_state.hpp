@@ -1,7 +1,5 @@
 #pragma once
 
-#include <string>
-
 #include "ddl/checkpoint.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/parameter.hpp"

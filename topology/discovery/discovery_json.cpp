@@ -4,7 +4,6 @@
 #include <array>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "ddl/topology/discovery.hpp"
 #include "topology/discovery/sysfs.hpp"

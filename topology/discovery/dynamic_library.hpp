@@ -1,13 +1,11 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <memory>
 #include <string>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl::topology {

@@ -9,7 +9,6 @@
 #include <string_view>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/discovery/cuda_driver.hpp"
 #include "topology/discovery/dynamic_library.hpp"
 #include "topology/discovery/sources.hpp"
@@ -194,9 +193,7 @@ std::vector<GpuDescription> gpus_by_cuda(const std::string& library, const std::
   try {
     driver.emplace(library);
     driver->check(driver->count(&count), "cuDeviceGetCount");
-    if (count < 1) {
-      fail_with(ErrorCode::unsupported, "{}: cuDeviceGetCount found no device", library);
-    }
+    if (count < 1) fail_with(ErrorCode::unsupported, "{}: cuDeviceGetCount found no device", library);
   } catch (const Error& error) {
     if (std::getenv("CUDA_VISIBLE_DEVICES") == nullptr) throw;
     fail_with(ErrorCode::unsupported, "{} (CUDA_VISIBLE_DEVICES is {})", error.what(), visible_devices());

@@ -5,7 +5,6 @@
 #include <span>
 #include <string_view>
 
-#include "ddl/error.hpp"
 #include "topology/discovery/dynamic_library.hpp"
 #include "topology/discovery/nvml.hpp"
 #include "topology/discovery/sources.hpp"
@@ -26,8 +25,7 @@ class Nvml {
   explicit Nvml(const std::string& path) : library_(path) {
     check(library_.required<nvml::Init>("nvmlInit_v2")(), "nvmlInit_v2");
   }
-  Nvml(const Nvml&) = delete;
-  Nvml& operator=(const Nvml&) = delete;
+  Nvml& operator=(Nvml&&) = delete;
   ~Nvml() { shutdown_(); }
 
   void check(nvml::Return result, std::string_view function) const {

@@ -8,7 +8,6 @@
 #include <charconv>
 #include <cstdlib>
 #include <fstream>
-#include <string_view>
 
 #include "topology/parse_whole.hpp"
 
@@ -70,6 +69,24 @@ double bandwidth_of(const std::filesystem::path& device) {
   return pcie_bandwidth(std::strtod(speed->c_str(), nullptr), static_cast<int>(*lanes));
 }
 
+// Values of <linux/if_arp.h>.
+constexpr long ethernet = 1;
+constexpr long infiniband = 32;
+
+/// The PCI device of an interface: the nearest folder, from `interface`/device upwards, that is a PCI device.
+/// A virtio interface, for instance, is not one itself.
+PciPlace place_of(const std::filesystem::path& sysfs, const std::filesystem::path& interface) {
+  std::error_code error;
+  std::filesystem::path folder = std::filesystem::canonical(interface / "device", error);
+  while (!error && folder.has_relative_path()) {
+    if (std::filesystem::exists(sysfs / "bus/pci/devices" / folder.filename(), error)) {
+      return pci_place(sysfs, folder.filename().string());
+    }
+    folder = folder.parent_path();
+  }
+  return {};
+}
+
 }  // namespace
 
 double pcie_bandwidth(double gigatransfers, int lanes) {
@@ -119,28 +136,6 @@ std::vector<int> own_cpus() {
   if (cpus.empty()) cpus.push_back(0);
   return cpus;
 }
-
-namespace {
-
-// Values of <linux/if_arp.h>.
-constexpr long ethernet = 1;
-constexpr long infiniband = 32;
-
-/// The PCI device of an interface: the nearest folder, from `interface`/device upwards, that is a PCI device.
-/// A virtio interface, for instance, is not one itself.
-PciPlace place_of(const std::filesystem::path& sysfs, const std::filesystem::path& interface) {
-  std::error_code error;
-  std::filesystem::path folder = std::filesystem::canonical(interface / "device", error);
-  while (!error && folder.has_relative_path()) {
-    if (std::filesystem::exists(sysfs / "bus/pci/devices" / folder.filename(), error)) {
-      return pci_place(sysfs, folder.filename().string());
-    }
-    folder = folder.parent_path();
-  }
-  return {};
-}
-
-}  // namespace
 
 std::vector<NicDescription> nics_in_sysfs(const std::filesystem::path& sysfs) {
   std::vector<NicDescription> nics;

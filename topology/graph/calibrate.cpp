@@ -76,6 +76,21 @@ void apply(const Measurement& m, const Topology& topology, std::vector<Link>& li
   }
 }
 
+constexpr std::size_t longest_text = std::size_t{64} << 10;
+
+struct MeasurementFile {
+  std::uint64_t topology_hash = 0;
+  std::vector<Measurement> ways;
+};
+
+template <typename Fields, MaybeConst<MeasurementFile> File>
+void describe(Fields& fields, File& file) {
+  constexpr std::size_t most_ways = 3;
+  fields.version("ddl_measurements", 1);
+  fields.text("topology_hash", file.topology_hash, hexadecimal, from_hexadecimal, expected_hexadecimal);
+  fields("ways", file.ways, most_ways);
+}
+
 }  // namespace
 
 std::string_view to_string(WayKind kind) noexcept {
@@ -86,9 +101,7 @@ std::string_view to_string(WayKind kind) noexcept {
 WayKind way_over(const Topology& topology, int link_index) {
   const Link& link = topology.link(link_index);
   const auto is_nic = [&](int node) { return topology.node(node).kind == NodeKind::nic; };
-  if (link.kind == LinkKind::network || is_nic(link.from) || is_nic(link.to)) {
-    return WayKind::between_hosts;
-  }
+  if (link.kind == LinkKind::network || is_nic(link.from) || is_nic(link.to)) return WayKind::between_hosts;
   return link.kind == LinkKind::socket ? WayKind::between_packages : WayKind::inside_package;
 }
 
@@ -120,25 +133,6 @@ static void describe(Fields& fields, Value& measurement) {
   fields("latency", measurement.latency);
   fields("bandwidth", measurement.bandwidth);
 }
-
-namespace {
-
-constexpr std::size_t longest_text = std::size_t{64} << 10;
-
-struct MeasurementFile {
-  std::uint64_t topology_hash = 0;
-  std::vector<Measurement> ways;
-};
-
-template <typename Fields, MaybeConst<MeasurementFile> File>
-void describe(Fields& fields, File& file) {
-  constexpr std::size_t most_ways = 3;
-  fields.version("ddl_measurements", 1);
-  fields.text("topology_hash", file.topology_hash, hexadecimal, from_hexadecimal, expected_hexadecimal);
-  fields("ways", file.ways, most_ways);
-}
-
-}  // namespace
 
 std::string to_json(std::span<const Measurement> measurements, const Topology& topology) {
   const MeasurementFile file{topology.hash(), {measurements.begin(), measurements.end()}};

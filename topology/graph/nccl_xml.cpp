@@ -7,7 +7,6 @@
 #include <charconv>
 #include <initializer_list>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 

@@ -1,8 +1,5 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <unordered_map>
-#include <utility>
 
 #include "ddl/topology/cost_model.hpp"
 #include "ddl/topology/rank_map.hpp"
@@ -11,9 +8,7 @@
 namespace ddl::topology {
 
 RankMap::RankMap(const std::vector<std::string>& host_names) {
-  if (host_names.empty()) {
-    refuse("a rank map needs at least one rank, got no host names");
-  }
+  if (host_names.empty()) refuse("a rank map needs at least one rank, got no host names");
   std::unordered_map<std::string, int> index_of;
   host_of_.reserve(host_names.size());
   local_rank_.reserve(host_names.size());

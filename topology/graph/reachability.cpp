@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
-#include <vector>
 
 namespace ddl::topology {
 namespace {

@@ -1,5 +1,4 @@
 // Topology::route.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>

@@ -75,9 +75,7 @@ class Parser {
   }
 
   void start(const XML_Char* name, const XML_Char** attributes) {
-    if (++elements_ > most_elements) {
-      return report("more elements", fmt::format("at most {}", most_elements));
-    }
+    if (++elements_ > most_elements) return report("more elements", fmt::format("at most {}", most_elements));
     if (open_.size() > most_depth) {
       return report("elements nested deeper", fmt::format("at most {} deep", most_depth));
     }

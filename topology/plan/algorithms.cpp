@@ -1,8 +1,6 @@
 #include "topology/plan/algorithms.hpp"
 
-#include <algorithm>
 #include <array>
-#include <bit>
 
 #include "ddl/error.hpp"
 

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <utility>
 
-#include "ddl/error.hpp"
 #include "topology/json_text.hpp"
 #include "topology/parse_whole.hpp"
 #include "topology/refuse.hpp"
@@ -61,9 +60,7 @@ Decomposition::Decomposition(std::vector<int> group_sizes, std::vector<int> oute
     ranks = groups * group_sizes_[0];
     group_sizes_.erase(group_sizes_.begin() + 1, group_sizes_.end());
   }
-  if (ranks > most_ranks) {
-    refuse("decomposition: found {} positions, expected at most {}", ranks, most_ranks);
-  }
+  if (ranks > most_ranks) refuse("decomposition: found {} positions, expected at most {}", ranks, most_ranks);
   groups_ = static_cast<int>(groups);
   ranks_ = static_cast<int>(ranks);
   if (ragged()) {

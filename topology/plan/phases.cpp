@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "topology/plan/algorithms.hpp"
 
@@ -51,9 +50,7 @@ std::vector<Phase> phases_of(const Plan& plan) {
 
 int neighbour_runs(std::span<const int> order, int stride) {
   std::vector<bool> has(order.size(), false);
-  for (std::size_t at = 0; at < order.size(); at += as_index(stride)) {
-    has[as_index(order[at])] = true;
-  }
+  for (std::size_t at = 0; at < order.size(); at += as_index(stride)) has[as_index(order[at])] = true;
   int runs = 0;
   for (std::size_t rank = 0; rank < has.size(); ++rank) {
     if (has[rank] && (rank == 0 || !has[rank - 1])) ++runs;
@@ -76,9 +73,7 @@ PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
     const auto [first, end, step] = pattern.senders(round);
     for (int member = first; member < end; member += step) {
       pattern.sends(round, member, sent);
-      for (const Message& message : sent) {
-        pieces[as_index(member)] += repeat * (message.last - message.first);
-      }
+      for (const Message& message : sent) pieces[as_index(member)] += repeat * (message.last - message.first);
     }
   }
   const double part_sent = static_cast<double>(size_of(dimension.wire.value_or(plan.type))) /

@@ -5,9 +5,7 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/plan.hpp"
 #include "topology/json_fields.hpp"
 #include "topology/plan/algorithms.hpp"

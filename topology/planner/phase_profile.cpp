@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <utility>
+#include <map>
 
 #include "topology/plan/algorithms.hpp"
 
@@ -147,9 +147,7 @@ void Profiler::add_reductions(const ProfiledGroup& group, const PatternRound& ro
     if (load == 0) touched_.push_back(core);
     load += share * reduction_us_;
   }
-  for (const PatternEdge& edge : round.edges) {
-    is_reducing_[as_index(group.ranks[as_index(edge.to)])] = false;
-  }
+  for (const PatternEdge& edge : round.edges) is_reducing_[as_index(group.ranks[as_index(edge.to)])] = false;
 }
 
 std::vector<Load> Profiler::take_total(std::vector<double>& total) {

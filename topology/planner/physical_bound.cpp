@@ -6,11 +6,8 @@
 #include <limits>
 #include <numeric>
 #include <queue>
-#include <span>
 #include <utility>
-#include <vector>
 
-#include "ddl/error.hpp"
 #include "ddl/topology/plan.hpp"
 
 namespace ddl::topology {

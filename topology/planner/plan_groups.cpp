@@ -1,10 +1,7 @@
 #include "topology/planner/plan_groups.hpp"
 
-#include <algorithm>
 #include <cmath>
 #include <numeric>
-
-#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 

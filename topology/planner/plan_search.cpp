@@ -29,10 +29,7 @@ void add_with_algorithms(Collective collective, Mode mode, std::size_t order,
   }
   std::vector<Algorithm> chosen(choices.size());
   const auto choose = [&](const auto& self, std::size_t d) -> void {
-    if (d == choices.size()) {
-      shapes.push_back({order, decomposition, chosen});
-      return;
-    }
+    if (d == choices.size()) return shapes.push_back({order, decomposition, chosen});
     for (const Algorithm algorithm : choices[d]) {
       chosen[d] = algorithm;
       self(self, d + 1);
@@ -248,10 +245,7 @@ class Search {
 
   /// Times a plan with its remaining dimensions done by each algorithm in turn.
   void complete(Partial& plan, int positions) {
-    if (is_whole(plan, positions)) {
-      plan.us.push_back(time(plan));
-      return;
-    }
+    if (is_whole(plan, positions)) return plan.us.push_back(time(plan));
     for (const Algorithm algorithm : all_algorithms()) {
       const AlgorithmTraits& traits = traits_of(algorithm);
       Partial whole{plan.sizes, plan.algorithms, {}};
@@ -340,9 +334,7 @@ std::vector<PlanShape> search_shapes(const PlanRequest& request, PlanTiming& tim
   const bool is_along_hosts = request.mode == Mode::nccl_per_dimension;
   if (hosts.equal || !is_along_hosts) search.run(timing.host_order(), one_size, hosts.equal);
   if (!hosts.equal) search.run(timing.host_order(), hosts.sizes, false);
-  if (timing.host_order() != 0 && !is_along_hosts && hosts.contiguous) {
-    search.run(0, one_size, hosts.equal);
-  }
+  if (timing.host_order() != 0 && !is_along_hosts && hosts.contiguous) search.run(0, one_size, hosts.equal);
   return search.take();
 }
 
@@ -379,9 +371,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
     return shapes;
   }
   if (request.mode == Mode::mpi) return mpi_shapes(request.collective, ranks);
-  if (ranks <= most_ranks_for_all || request.mode == Mode::nccl) {
-    return all_shapes(request, ranks, timing);
-  }
+  if (ranks <= most_ranks_for_all || request.mode == Mode::nccl) return all_shapes(request, ranks, timing);
   shapes = search_shapes(request, timing);
   const auto add = [&](std::vector<PlanShape> more) {
     for (PlanShape& shape : more) {

@@ -10,10 +10,7 @@ namespace {
 bool is_prime(int size) { return prime_factors(size).size() == 1; }
 
 void extend(int rest, std::vector<int>& factors, std::vector<std::vector<int>>& result) {
-  if (rest == 1) {
-    result.push_back(factors);
-    return;
-  }
+  if (rest == 1) return result.push_back(factors);
   for (int factor = rest; factor >= 2; --factor) {
     if (rest % factor != 0) continue;
     factors.push_back(factor);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <utility>
 
 namespace ddl::topology {
 namespace {
@@ -80,9 +79,7 @@ const PlannerRoutes::Template& PlannerRoutes::template_of(int from_rank, int to_
   RouteFigures& figures = made.figures;
   figures.is_tcp = from.host != to.host && is_cpu(from) && is_cpu(to);
   figures.in_memory = is_in_memory(*topology_, from.node, to.node, route);
-  for (const Channel channel : route) {
-    figures.latency += topology_->link(link_of(channel)).latency;
-  }
+  for (const Channel channel : route) figures.latency += topology_->link(link_of(channel)).latency;
   for (const Channel channel : std::span(route).last(figures.in_memory ? 1 : route.size())) {
     const int link = link_of(channel);
     const auto direction = static_cast<std::uint8_t>(resource_of(channel) % 2);

@@ -1,8 +1,6 @@
 #include "topology/planner/resource_classes.hpp"
 
 #include <bit>
-#include <unordered_map>
-#include <utility>
 
 namespace ddl::topology {
 namespace {

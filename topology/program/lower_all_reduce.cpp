@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <iterator>
-#include <utility>
 
 #include "topology/program/lowering.hpp"
 

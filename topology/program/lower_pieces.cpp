@@ -1,7 +1,6 @@
 // Reduce-scatter and all-gather: each piece of the result belongs to a rank anywhere in the grid.
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "topology/program/lowering.hpp"

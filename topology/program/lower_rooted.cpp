@@ -12,8 +12,7 @@ class RootedGroups {
  public:
   RootedGroups(const Grid& grid, const Place& place, const Place& root)
       : grid_(grid), place_(place), root_(root), gate_([this](int group) { return gate_of(group); }) {}
-  RootedGroups(const RootedGroups&) = delete;
-  RootedGroups& operator=(const RootedGroups&) = delete;
+  RootedGroups& operator=(RootedGroups&&) = delete;
 
   /// In a later dimension, a rank takes part only if it has the root's coordinates in the dimensions before
   /// it: only such ranks have the data before a broadcast's phase, or the sums before a reduce's.

@@ -1,6 +1,5 @@
 #include "topology/program/lowering.hpp"
 
-#include <algorithm>
 #include <utility>
 
 namespace ddl::topology {

@@ -3,11 +3,8 @@
 #include "topology/program/passes.hpp"
 
 #include <algorithm>
-#include <array>
-#include <cstdint>
 #include <map>
 #include <utility>
-#include <vector>
 
 #include "topology/refuse.hpp"
 
@@ -40,9 +37,7 @@ class Cutter {
       std::size_t offset = 0;
       for (std::size_t piece = 0; piece < pieces; ++piece) {
         const std::size_t length = size / pieces + (piece < size % pieces ? 1 : 0);
-        for (std::size_t at = first; at < end; ++at) {
-          result.push_back(steps_[at].part(offset, length));
-        }
+        for (std::size_t at = first; at < end; ++at) result.push_back(steps_[at].part(offset, length));
         offset += length;
       }
       first = end;

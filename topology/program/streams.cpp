@@ -72,16 +72,12 @@ std::string Streams::match(const StepNumbers& steps) {
       transfer_of_[own] = stream;
       ++streams_[stream].transfers;
     }
-    for (const Stream& stream : std::span(streams_).subspan(known)) {
-      stream_with[as_index(stream.to)] = none;
-    }
+    for (const Stream& stream : std::span(streams_).subspan(known)) stream_with[as_index(stream.to)] = none;
   }
   std::vector<std::uint32_t> received(streams_.size(), 0);
   StepId lone = no_step;  // a receive from a rank that never sends to this one
   for (std::size_t rank = 0; rank < ranks; ++rank) {
-    for (const std::uint32_t stream : incoming[rank]) {
-      stream_with[as_index(streams_[stream].from)] = stream;
-    }
+    for (const std::uint32_t stream : incoming[rank]) stream_with[as_index(streams_[stream].from)] = stream;
     StepId id = steps.first(rank);
     for (const Step& step : programs[rank].steps) {
       const StepId own = id++;
@@ -93,9 +89,7 @@ std::string Streams::match(const StepNumbers& steps) {
         ++received[stream];
       }
     }
-    for (const std::uint32_t stream : incoming[rank]) {
-      stream_with[as_index(streams_[stream].from)] = none;
-    }
+    for (const std::uint32_t stream : incoming[rank]) stream_with[as_index(streams_[stream].from)] = none;
   }
   for (std::size_t i = 0; i < streams_.size(); ++i) {
     const Stream& stream = streams_[i];

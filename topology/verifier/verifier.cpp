@@ -3,10 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <utility>
-#include <vector>
 
 #include "ddl/topology/plan.hpp"
 #include "topology/program/streams.hpp"

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <functional>
 #include <map>
-#include <span>
 
 namespace ddl::topology::verification {
 

@@ -1,7 +1,5 @@
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "topology/verifier/verifier_checks.hpp"
 
 namespace ddl::topology::verification {

@@ -4,14 +4,14 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <deque>
 #include <thread>
 #include <utility>
 #include <vector>
 
 #include "collectives/transports/network/message_tags.hpp"
-#include "ddl/error.hpp"
+#include "ddl/topology/as_index.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -25,16 +25,6 @@ std::string text_of(int result) {
   return {text.data(), static_cast<std::size_t>(length)};
 }
 
-}  // namespace
-
-void check_mpi(int result, const char* call) {
-  if (result != MPI_SUCCESS) {
-    throw Error(ErrorCode::transport, fmt::format("{} failed: {}", call, text_of(result)));
-  }
-}
-
-namespace {
-
 std::int64_t checked_largest_tag(MPI_Comm communicator) {
   int* value = nullptr;
   int found = 0;
@@ -42,9 +32,8 @@ std::int64_t checked_largest_tag(MPI_Comm communicator) {
   constexpr std::int64_t least_by_the_standard = 32767;
   const std::int64_t largest = found != 0 ? *value : least_by_the_standard;
   if (largest < (std::int64_t{1} << MpiTags::least_bits) - 1) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("this MPI's largest tag is {}, expected tags of at least {} bits", largest,
-                            MpiTags::least_bits));
+    fail_with(ErrorCode::unsupported, "this MPI's largest tag is {}, expected tags of at least {} bits",
+              largest, MpiTags::least_bits);
   }
   return largest;
 }
@@ -82,7 +71,7 @@ class MpiNetwork final : public Network {
     int provided = MPI_THREAD_SINGLE;
     check_mpi(PMPI_Query_thread(&provided), "MPI_Query_thread");
     any_thread_ = provided == MPI_THREAD_MULTIPLE;
-    communicators_.resize(static_cast<std::size_t>(tags_.copies()), MPI_COMM_NULL);
+    communicators_.resize(as_index(tags_.copies()), MPI_COMM_NULL);
     for (MPI_Comm& copy : communicators_) check_mpi(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
   }
 
@@ -150,8 +139,8 @@ class MpiNetwork final : public Network {
     if (result != MPI_ERR_IN_STATUS) check_mpi(result, "MPI_Testsome");
     if (over <= 0) return false;
     for (int i = 0; i < over; ++i) {
-      const MPI_Status& status = statuses_[static_cast<std::size_t>(i)];
-      end(*in_flight_[static_cast<std::size_t>(indices_[static_cast<std::size_t>(i)])],
+      const MPI_Status& status = statuses_[as_index(i)];
+      end(*in_flight_[as_index(indices_[as_index(i)])],
           result == MPI_ERR_IN_STATUS ? status.MPI_ERROR : MPI_SUCCESS, status);
     }
     std::size_t kept = 0;
@@ -177,7 +166,7 @@ class MpiNetwork final : public Network {
 
  private:
   [[nodiscard]] MPI_Comm communicator_of(const MpiTags::Place& place) const {
-    return communicators_[static_cast<std::size_t>(place.copy)];
+    return communicators_[as_index(place.copy)];
   }
 
   void start(const Operation& wanted, std::byte* data) {
@@ -186,14 +175,13 @@ class MpiNetwork final : public Network {
                   "the network was abandoned after a failure: nothing is sent any more");
     }
     if (wanted.peer < 0 || wanted.peer >= ranks_) {
-      throw Error(ErrorCode::internal, fmt::format("a transfer with rank {}, of {}", wanted.peer, ranks_));
+      fail_with(ErrorCode::internal, "a transfer with rank {}, of {}", wanted.peer, ranks_);
     }
     if (wanted.tag.communicator >= tags_.communicators()) {
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("a message of communicator {}: this MPI's tags have room for {} communicators; free "
-                      "those that are not used any more, or let the hosts talk through UCX (DDL_NETWORK=ucx)",
-                      wanted.tag.communicator, tags_.communicators()));
+      fail_with(ErrorCode::unsupported,
+                "a message of communicator {}: this MPI's tags have room for {} communicators; free "
+                "those that are not used any more, or let the hosts talk through UCX (DDL_NETWORK=ucx)",
+                wanted.tag.communicator, tags_.communicators());
     }
     if (unused_ == nullptr) unused_ = &operations_.emplace_back();
     Operation& operation = *std::exchange(unused_, unused_->next_unused);
@@ -267,6 +255,10 @@ class MpiNetwork final : public Network {
 };
 
 }  // namespace
+
+void check_mpi(int result, const char* call) {
+  if (result != MPI_SUCCESS) fail_with(ErrorCode::transport, "{} failed: {}", call, text_of(result));
+}
 
 std::unique_ptr<Network> make_mpi_network(MPI_Comm communicator) {
   return std::make_unique<MpiNetwork>(communicator);

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <span>
 #include <string>
-#include <string_view>
 
 #include "collectives/system/clock.hpp"
 
@@ -36,9 +35,7 @@ struct Transfer {
 /// with equal tags from one rank to another arrive in the order in which they were sent.
 class Network {
  public:
-  Network() = default;
-  Network(const Network&) = delete;
-  Network& operator=(const Network&) = delete;
+  Network& operator=(Network&&) = delete;
   virtual ~Network() = default;
 
   /// For logs: "ucx (tcp)", "mpi".

@@ -1,12 +1,9 @@
 #include "collectives/transports/network/open_network.hpp"
 
-#include <fmt/format.h>
+#include <array>
 
-#include <cstddef>
-#include <utility>
-#include <vector>
-
-#include "ddl/error.hpp"
+#include "ddl/topology/as_index.hpp"
+#include "topology/refuse.hpp"
 
 #ifdef DDL_HAVE_UCX
 #include "collectives/transports/network/ucx_network.hpp"
@@ -19,11 +16,10 @@ void agree_on(NetworkChoice choice, Bootstrap& bootstrap) {
   const std::vector<std::string> all = bootstrap.all_gather(to_string(choice));
   for (std::size_t r = 1; r < all.size(); ++r) {
     if (all[r] == all[0]) continue;
-    throw Error(
-        ErrorCode::mismatch,
-        fmt::format("DDL_NETWORK is '{}' on rank 0 and '{}' on rank {}: set it to the same everywhere "
-                    "(mpirun -x DDL_NETWORK)",
-                    all[0], all[r], r));
+    fail_with(ErrorCode::mismatch,
+              "DDL_NETWORK is '{}' on rank 0 and '{}' on rank {}: set it to the same everywhere "
+              "(mpirun -x DDL_NETWORK)",
+              all[0], all[r], r);
   }
 }
 
@@ -39,15 +35,8 @@ std::unique_ptr<Network> open_ucx(Bootstrap&, std::string& reason) {
 }  // namespace
 
 const char* to_string(NetworkChoice choice) noexcept {
-  switch (choice) {
-    case NetworkChoice::automatic:
-      return "auto";
-    case NetworkChoice::ucx:
-      return "ucx";
-    case NetworkChoice::mpi:
-      return "mpi";
-  }
-  return "";
+  constexpr std::array names = {"auto", "ucx", "mpi"};
+  return names[as_index(choice)];
 }
 
 OpenedNetwork open_network(Bootstrap& bootstrap, NetworkChoice choice,
@@ -58,11 +47,10 @@ OpenedNetwork open_network(Bootstrap& bootstrap, NetworkChoice choice,
     opened.network = open_ucx(bootstrap, opened.reason);
     if (opened.network != nullptr) return opened;
     if (choice == NetworkChoice::ucx) {
-      throw Error(
-          ErrorCode::transport,
-          fmt::format("DDL_NETWORK=ucx is not possible: {}. UCX_NET_DEVICES chooses network interfaces, "
-                      "UCX_LOG_LEVEL=info says more; DDL_NETWORK=mpi does without UCX",
-                      opened.reason));
+      fail_with(ErrorCode::transport,
+                "DDL_NETWORK=ucx is not possible: {}. UCX_NET_DEVICES chooses network interfaces, "
+                "UCX_LOG_LEVEL=info says more; DDL_NETWORK=mpi does without UCX",
+                opened.reason);
     }
   }
   if (!make_mpi) {

@@ -2,14 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <utility>
 #include <vector>
 
 #include "collectives/system/bootstrap.hpp"
 #include "collectives/system/descriptors.hpp"
 #include "collectives/system/interfaces.hpp"
 #include "collectives/transports/network/ucx_network.hpp"
-#include "ddl/error.hpp"
+#include "ddl/topology/as_index.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -42,11 +42,11 @@ void greet_next(UcxNetwork& network, const Bootstrap& bootstrap, std::span<const
                       received.over() ? "nothing reaches" : "nothing arrives from",
                       received.over() ? next : previous);
   }
-  throw Error(ErrorCode::transport, fmt::format("{}: {}", network.name(), why));
+  fail_with(ErrorCode::transport, "{}: {}", network.name(), why);
 }
 
 std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason) {
-  const auto own = static_cast<std::size_t>(bootstrap.rank());
+  const auto own = as_index(bootstrap.rank());
   std::string described;
   std::string problem = problem_of([&] { described = to_text(local_interfaces()); });
   const std::vector<std::string> descriptions = bootstrap.all_gather(described);

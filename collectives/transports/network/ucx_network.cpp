@@ -1,12 +1,10 @@
 #include "collectives/transports/network/ucx_network.hpp"
 
-#include <fmt/format.h>
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <deque>
 #include <fstream>
@@ -15,7 +13,8 @@
 
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/network/message_tags.hpp"
-#include "ddl/error.hpp"
+#include "ddl/topology/as_index.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -24,7 +23,7 @@ constexpr auto longest_goodbye = std::chrono::seconds(10);
 constexpr int most_rounds_to_drain = 1000;
 
 [[noreturn]] void refuse(const char* what, ucs_status_t status) {
-  throw Error(ErrorCode::transport, fmt::format("UCX: {} failed: {}", what, ucs_status_string(status)));
+  fail_with(ErrorCode::transport, "UCX: {} failed: {}", what, ucs_status_string(status));
 }
 
 void check(ucs_status_t status, const char* what) {
@@ -71,8 +70,7 @@ void shut_connections_down(int epoll) {
 class Configuration {
  public:
   Configuration() { check(ucp_config_read(nullptr, nullptr, &config_), "ucp_config_read"); }
-  Configuration(const Configuration&) = delete;
-  Configuration& operator=(const Configuration&) = delete;
+  Configuration& operator=(Configuration&&) = delete;
   ~Configuration() { ucp_config_release(config_); }
 
   [[nodiscard]] const ucp_config_t* get() const { return config_; }
@@ -176,8 +174,8 @@ struct UcxNetwork::State {
                             UCP_PARAM_FIELD_ESTIMATED_NUM_PPN | UCP_PARAM_FIELD_NAME;
     parameters.features = UCP_FEATURE_TAG | UCP_FEATURE_WAKEUP;
     // Rings and trees have few neighbours. Given an estimate above 256, UCX does not use TCP.
-    parameters.estimated_num_eps = std::min<std::size_t>(static_cast<std::size_t>(settings.ranks), 64);
-    parameters.estimated_num_ppn = static_cast<std::size_t>(settings.ranks_per_host);
+    parameters.estimated_num_eps = std::min<std::size_t>(as_index(settings.ranks), 64);
+    parameters.estimated_num_ppn = as_index(settings.ranks_per_host);
     parameters.name = "ddl";
     check(ucp_init(&parameters, configuration.get(), &context), "ucp_init");
 
@@ -216,19 +214,17 @@ struct UcxNetwork::State {
       throw Error(ErrorCode::transport,
                   "the network was abandoned after a failure: nothing is sent any more");
     }
-    if (peer < 0 || static_cast<std::size_t>(peer) >= peers.size()) {
-      throw Error(
-          ErrorCode::internal,
-          fmt::format("a transfer with rank {}, of {} that the network is connected to", peer, peers.size()));
+    if (peer < 0 || as_index(peer) >= peers.size()) {
+      fail_with(ErrorCode::internal, "a transfer with rank {}, of {} that the network is connected to", peer,
+                peers.size());
     }
     if (tag.communicator >= UcxTag::communicators) {
-      throw Error(
-          ErrorCode::unsupported,
-          fmt::format("a message of communicator {}: UCX's tags have room for {} communicators; free those "
-                      "that are not used any more",
-                      tag.communicator, UcxTag::communicators));
+      fail_with(ErrorCode::unsupported,
+                "a message of communicator {}: UCX's tags have room for {} communicators; free those "
+                "that are not used any more",
+                tag.communicator, UcxTag::communicators);
     }
-    return peers[static_cast<std::size_t>(peer)];
+    return peers[as_index(peer)];
   }
 
   void require_connection(Peer& peer) noexcept {
@@ -263,7 +259,7 @@ struct UcxNetwork::State {
   Operation& begin(Transfer& transfer, int peer, MessageTag tag, std::size_t bytes, bool receives) {
     if (unused == nullptr) unused = &operations.emplace_back();
     Operation& operation = *std::exchange(unused, unused->next);
-    Operation*& first = peers[static_cast<std::size_t>(peer)].operations;
+    Operation*& first = peers[as_index(peer)].operations;
     operation = {this, &transfer, nullptr, tag, bytes, peer, receives, nullptr, first};
     if (first != nullptr) first->previous = &operation;
     first = &operation;
@@ -274,8 +270,7 @@ struct UcxNetwork::State {
 
   void unlink(Operation& operation) noexcept {
     if (operation.next != nullptr) operation.next->previous = operation.previous;
-    (operation.previous != nullptr ? operation.previous->next
-                                   : peers[static_cast<std::size_t>(operation.peer)].operations) =
+    (operation.previous != nullptr ? operation.previous->next : peers[as_index(operation.peer)].operations) =
         operation.next;
   }
 
@@ -332,7 +327,7 @@ struct UcxNetwork::State {
   }
 
   void note_sent(int peer) noexcept {
-    Peer& to = peers[static_cast<std::size_t>(peer)];
+    Peer& to = peers[as_index(peer)];
     if (std::exchange(to.sent_since_flush, true)) return;
     to_flush.push_back(peer);  // within capacity
   }
@@ -427,8 +422,8 @@ struct UcxNetwork::State {
 
 UcxNetwork::UcxNetwork(const UcxSettings& settings) : state_(std::make_unique<State>()) {
   if (settings.ranks > UcxTag::most_ranks) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("{} ranks: UCX's tags have room for {}", settings.ranks, UcxTag::most_ranks));
+    fail_with(ErrorCode::unsupported, "{} ranks: UCX's tags have room for {}", settings.ranks,
+              UcxTag::most_ranks);
   }
   state_->rank = settings.rank;
   state_->name = describe(settings.devices);

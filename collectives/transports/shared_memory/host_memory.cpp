@@ -1,20 +1,16 @@
 #include "collectives/transports/shared_memory/host_memory.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <bit>
 #include <cassert>
 #include <cerrno>
 #include <cstring>
-#include <utility>
 
-#include "collectives/memory/heap.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -56,7 +52,7 @@ struct HostLayout {
 };
 
 HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
-  const auto n = static_cast<std::size_t>(members);
+  const auto n = as_index(members);
   notices_per_ring = shrunk(64, 8, n);
   parcel_bytes = shrunk(4096, 256, n);
 
@@ -105,7 +101,7 @@ std::size_t limit_of(decltype(RLIMIT_AS) resource) {
 
 /// Each member can allocate as much as the machine has, as far as the address space allows.
 std::size_t wanted_heap(int members) {
-  const auto n = static_cast<std::size_t>(members);
+  const auto n = as_index(members);
   const auto physical =
       static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
   const std::size_t most = std::min(most_mapped, limit_of(RLIMIT_AS) / 2) / n / gib * gib;
@@ -121,9 +117,7 @@ struct File {
 File new_file(std::size_t bytes) {
   File file{FileDescriptor(memfd_create("ddl-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING)), {}};
   const int fd = file.descriptor.get();
-  if (!file.descriptor.valid()) {
-    refuse("memfd_create failed: {} (ulimit -n)", std::strerror(errno));
-  }
+  if (!file.descriptor.valid()) refuse("memfd_create failed: {} (ulimit -n)", std::strerror(errno));
   // Beyond this limit ftruncate raises SIGXFSZ, which kills the process.
   if (bytes > limit_of(RLIMIT_FSIZE)) {
     file.error = EFBIG;
@@ -176,7 +170,7 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
       index_(index),
       heap_bytes_(heap_bytes == 0 ? SIZE_MAX : heap_bytes),
       mapping_(std::move(mapping)),
-      events_(std::make_unique<std::atomic<int>[]>(static_cast<std::size_t>(members))) {
+      events_(std::make_unique<std::atomic<int>[]>(as_index(members))) {
   const HostLayout layout(members, heap_bytes);
   std::byte* const start = mapping_.data();
   notices_per_ring_ = layout.notices_per_ring;
@@ -192,15 +186,14 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   if (heap_bytes != 0) {
     base_ = reinterpret_cast<std::uintptr_t>(start);
     size_ = layout.end;
-    heap_ = std::make_unique<Heap>(start + layout.heaps + static_cast<std::size_t>(index) * heap_bytes,
-                                   heap_bytes);
+    heap_ = std::make_unique<Heap>(start + layout.heaps + as_index(index) * heap_bytes, heap_bytes);
   }
-  events.resize(static_cast<std::size_t>(members));
+  events.resize(as_index(members));
   for (std::size_t i = 0; i < events.size(); ++i) events_[i] = events[i].release();
 }
 
 HostMemory::~HostMemory() {
-  for (int i = 0; i < members_; ++i) FileDescriptor(events_[static_cast<std::size_t>(i)].load());
+  for (int i = 0; i < members_; ++i) FileDescriptor(events_[as_index(i)].load());
 }
 
 std::shared_ptr<HostMemory> HostMemory::in_process(int members) {
@@ -259,7 +252,7 @@ std::shared_ptr<std::byte> HostMemory::allocate(int index, std::size_t bytes) {
 }
 
 int HostMemory::event_descriptor(int index) const {
-  std::atomic<int>& event = events_[static_cast<std::size_t>(index)];
+  std::atomic<int>& event = events_[as_index(index)];
   if (const int known = event.load(std::memory_order_acquire); known >= 0) return known;
   FileDescriptor made = new_event();
   int expected = -1;
@@ -269,7 +262,7 @@ int HostMemory::event_descriptor(int index) const {
 
 void HostMemory::signal(int index) const noexcept {
   // A member that sleeps by descriptor has called `event_descriptor` before.
-  signal_event(events_[static_cast<std::size_t>(index)].load(std::memory_order_acquire));
+  signal_event(events_[as_index(index)].load(std::memory_order_acquire));
 }
 
 }  // namespace ddl::collectives

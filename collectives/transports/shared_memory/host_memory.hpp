@@ -81,8 +81,7 @@ struct alignas(128) MemberState {
 /// Functions are thread-safe where noted.
 class HostMemory : public std::enable_shared_from_this<HostMemory> {
  public:
-  HostMemory(const HostMemory&) = delete;
-  HostMemory& operator=(const HostMemory&) = delete;
+  HostMemory& operator=(HostMemory&&) = delete;
   ~HostMemory();
 
   /// For `members` threads of this process, which share the result. Throws `transport` if there is no address
@@ -153,7 +152,7 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
              std::vector<FileDescriptor> events);
 
   [[nodiscard]] std::size_t pair(int from, int to) const noexcept {
-    return static_cast<std::size_t>(from) * static_cast<std::size_t>(members_) + static_cast<std::size_t>(to);
+    return as_index(from) * as_index(members_) + as_index(to);
   }
   void signal(int index) const noexcept;
 

@@ -1,5 +1,3 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <iterator>
@@ -8,7 +6,7 @@
 #include "collectives/system/bootstrap.hpp"
 #include "collectives/system/descriptors.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -41,7 +39,7 @@ std::span<const std::byte> bytes_of(const T& value) {
 class Reception {
  public:
   Reception(const Offer& offer, FileDescriptor listener, int members, FileDescriptor own_event)
-      : offer_(offer), listener_(std::move(listener)), events_(static_cast<std::size_t>(members)) {
+      : offer_(offer), listener_(std::move(listener)), events_(as_index(members)) {
     events_.front() = std::move(own_event);
   }
 
@@ -52,9 +50,7 @@ class Reception {
     FileDescriptor file;
     auto memory = HostMemory::create(members, 0, offer_.token, std::move(events_), file);
     std::vector<int> descriptors{file.get()};
-    for (int member = 0; member < members; ++member) {
-      descriptors.push_back(memory->event_descriptor(member));
-    }
+    for (int member = 0; member < members; ++member) descriptors.push_back(memory->event_descriptor(member));
     for (const Visitor& visitor : visitors_) {
       if (visitor.member >= 0) hand_over(visitor.connection, descriptors, until);
     }
@@ -73,8 +69,8 @@ class Reception {
       waiting.push_back({visitor.member < 0 ? visitor.connection.get() : -1, POLLIN, 0});
     }
     if (poll_until(waiting, until) <= 0) {
-      throw Error(ErrorCode::transport, fmt::format("{} ranks of this host did not connect within {} s",
-                                                    missing(), host_patience.count()));
+      fail_with(ErrorCode::transport, "{} ranks of this host did not connect within {} s", missing(),
+                host_patience.count());
     }
     for (std::size_t i = 1; i < waiting.size(); ++i) {
       if (waiting[i].revents != 0) listen_to(visitors_[i - 1]);
@@ -92,15 +88,14 @@ class Reception {
     DescriptorMessage message =
         receive_descriptors(visitor.connection, std::as_writable_bytes(std::span(&greeting, 1)));
     const bool expected = message.bytes == sizeof greeting && greeting.token == offer_.token &&
-                          greeting.member > 0 && static_cast<std::size_t>(greeting.member) < events_.size() &&
-                          message.descriptors.size() == 1 &&
-                          !events_[static_cast<std::size_t>(greeting.member)].valid();
+                          greeting.member > 0 && as_index(greeting.member) < events_.size() &&
+                          message.descriptors.size() == 1 && !events_[as_index(greeting.member)].valid();
     if (!expected) {
       visitor.connection = FileDescriptor();
       return;
     }
     visitor.member = greeting.member;
-    events_[static_cast<std::size_t>(greeting.member)] = std::move(message.descriptors.front());
+    events_[as_index(greeting.member)] = std::move(message.descriptors.front());
   }
 
   /// Sends one message at a time, because the kernel limits descriptors in flight. A visitor that fails
@@ -132,7 +127,7 @@ std::shared_ptr<HostMemory> take_over(const FileDescriptor& connection, const Jo
                                       int member) {
   const auto until = Clock::now() + host_patience;
   std::vector<FileDescriptor> descriptors;
-  while (descriptors.size() < static_cast<std::size_t>(members) + 1) {
+  while (descriptors.size() < as_index(members) + 1) {
     await_readable(connection, until, "the shared memory");
     std::byte byte{};
     DescriptorMessage message = receive_descriptors(connection, std::span(&byte, 1));
@@ -164,7 +159,7 @@ FileDescriptor knock(const Offer& offer, int member) {
 
 HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map) {
   HostMemories result;
-  result.obstacles.resize(static_cast<std::size_t>(map.hosts()));
+  result.obstacles.resize(as_index(map.hosts()));
   if (map.hosts() == map.ranks()) return result;
 
   const int host = map.host_of(bootstrap.rank());
@@ -191,7 +186,7 @@ HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map
   }
   std::string offered;
   if (is_lowest && problem.empty()) offered.assign(reinterpret_cast<const char*>(&offer), sizeof offer);
-  offered = bootstrap.all_gather(offered)[static_cast<std::size_t>(ranks.front())];
+  offered = bootstrap.all_gather(offered)[as_index(ranks.front())];
   if (member > 0) {
     attempt([&] {
       if (offered.size() != sizeof offer) throw Error(ErrorCode::transport, "no memory was offered");
@@ -210,9 +205,9 @@ HostMemories open_host_memory(Bootstrap& bootstrap, const topology::RankMap& map
   }
   const std::vector<std::string> problems = bootstrap.all_gather(problem);
   for (int each = 0; each < map.hosts(); ++each) {
-    result.obstacles[static_cast<std::size_t>(each)] = first_problem(problems, map.ranks_of(each));
+    result.obstacles[as_index(each)] = first_problem(problems, map.ranks_of(each));
   }
-  if (!result.obstacles[static_cast<std::size_t>(host)].empty()) result.own.reset();
+  if (!result.obstacles[as_index(host)].empty()) result.own.reset();
   if (result.own) result.member = member;
   return result;
 }

@@ -1,22 +1,12 @@
 #include "ddl/device/exchange/exchange_group.hpp"
 
-#include <cuda_runtime_api.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <string>
-#include <utility>
-
-#include "collectives/device/cuda_check.hpp"
-#include "collectives/device/exchange.hpp"
 #include "collectives/device/kernels.hpp"
+#include "collectives/system/fail_agreed.hpp"
 
 namespace ddl::device {
 namespace {
 
 using collectives::device::Address;
-using collectives::device::Exchange;
 using collectives::device::Mailbox;
 using collectives::device::Place;
 using collectives::device::Status;
@@ -38,8 +28,7 @@ std::string to_text(const CallCode& call) {
 
 /// Bytes that a block handles at a time, one pack per thread.
 std::size_t bytes_at_a_time() {
-  return static_cast<std::size_t>(collectives::device::exchange_block_threads() *
-                                  collectives::device::pack_bytes);
+  return as_index(collectives::device::exchange_block_threads() * collectives::device::pack_bytes);
 }
 
 template <typename T>
@@ -56,19 +45,17 @@ ExchangeGroup::ExchangeGroup(GroupMembers& members, const DeviceTable& devices, 
       staging_bytes_(staging_bytes / line_bytes * line_bytes) {
   members.context().on_all_ranks("devices", [&] {
     if (ranks_ > collectives::device::most_ranks) {
-      throw Error(ErrorCode::unsupported,
-                  fmt::format("DeviceCommunicator: there are {} ranks on a host, expected {} at most", ranks_,
-                              collectives::device::most_ranks));
+      fail_with(ErrorCode::unsupported,
+                "DeviceCommunicator: there are {} ranks on a host, expected {} at most", ranks_,
+                collectives::device::most_ranks);
     }
     if (staging_bytes_ < least_staging) {
-      throw Error(ErrorCode::invalid_argument,
-                  fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes,
-                              least_staging));
+      fail_with(ErrorCode::invalid_argument, "DeviceOptions::staging_bytes: found {}, expected {} or more",
+                staging_bytes, least_staging);
     }
     status_ = make_pinned<Status>();
   });
-  meeting_.emplace(members,
-                   sizeof(Mailbox) + most_windows * static_cast<std::size_t>(ranks_) * sizeof(std::byte*));
+  meeting_.emplace(members, sizeof(Mailbox) + most_windows * as_index(ranks_) * sizeof(std::byte*));
   choose_blocks(devices);
   if (!meeting_->in_one_process()) add_window(2 * staging_bytes_);
 }
@@ -91,12 +78,11 @@ std::int64_t ExchangeGroup::room_on_device() {
   const cudaError_t result = collectives::device::load_exchange_kernels(each);
   if (result == cudaErrorNoKernelImageForDevice || result == cudaErrorInvalidDeviceFunction) {
     cudaGetLastError();
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
-                    "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
-                    device, properties.name, properties.major, properties.minor, properties.major,
-                    properties.minor));
+    fail_with(ErrorCode::unsupported,
+              "CUDA device {}, {}, has compute capability {}.{}, for which this library was not "
+              "built; configure with -DCMAKE_CUDA_ARCHITECTURES={}{}",
+              device, properties.name, properties.major, properties.minor, properties.major,
+              properties.minor);
   }
   check_cuda(result, "cudaOccupancyMaxActiveBlocksPerMultiprocessor");
   return std::int64_t{each} * properties.multiProcessorCount;
@@ -116,24 +102,21 @@ void ExchangeGroup::choose_blocks(const DeviceTable& devices) {
   blocks_ = static_cast<int>(least);
   members_.context().on_all_ranks("kernels", [&] {
     if (blocks_ > 0 && budget_.take(device, blocks_, room)) return;
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("DeviceCommunicator: CUDA device {} has room for {} blocks of kernels that wait; other "
-                    "communicators of this process have taken {}, which leaves too few for the {} ranks "
-                    "here; end one of those, or put fewer ranks on a device",
-                    device, room, budget_.taken(device), sharers));
+    fail_with(ErrorCode::unsupported,
+              "DeviceCommunicator: CUDA device {} has room for {} blocks of kernels that wait; other "
+              "communicators of this process have taken {}, which leaves too few for the {} ranks "
+              "here; end one of those, or put fewer ranks on a device",
+              device, room, budget_.taken(device), sharers);
   });
 }
 
 void ExchangeGroup::add_window(std::size_t bytes) {
   if (windows_.size() == most_windows) {
-    throw Error(ErrorCode::unsupported,
-                fmt::format("DeviceCommunicator: more than {} allocations", most_windows))
-        .as_agreed();
+    fail_agreed(ErrorCode::unsupported, "DeviceCommunicator: more than {} allocations", most_windows);
   }
   PeerMemory added(members_, bytes);
   members_.context().on_all_ranks("device memory", [&] {
-    const auto at = windows_.size() * static_cast<std::size_t>(ranks_);
+    const auto at = windows_.size() * as_index(ranks_);
     check_cuda(cudaMemcpy(window_table() + at, added.all().data(), added.all().size() * sizeof(std::byte*),
                           cudaMemcpyHostToDevice),
                "cudaMemcpy");
@@ -192,9 +175,7 @@ void ExchangeGroup::run_staged(const DeviceCall& call) {
   }
 }
 
-std::size_t ExchangeGroup::most_whole_bytes() const noexcept {
-  return static_cast<std::size_t>(blocks_) * bytes_at_a_time();
-}
+std::size_t ExchangeGroup::most_whole_bytes() const noexcept { return as_index(blocks_) * bytes_at_a_time(); }
 
 void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& input, const Place& output) {
   std::size_t elements = part.elements;
@@ -205,9 +186,9 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
     elements = elements * size_of(call.type) / size_of(type);
   }
   const std::size_t bytes = elements * size_of(type);
-  Exchange e;
+  collectives::device::Exchange e;
   for (int peer = 0; peer < ranks_; ++peer) {
-    e.mailboxes[peer] = reinterpret_cast<Mailbox*>(meeting_->all()[static_cast<std::size_t>(peer)]);
+    e.mailboxes[peer] = reinterpret_cast<Mailbox*>(meeting_->all()[as_index(peer)]);
   }
   e.status = status_.get();
   e.rank = rank_;
@@ -229,9 +210,9 @@ void ExchangeGroup::exchange(const DeviceCall& call, Part part, const Place& inp
   // Enough blocks for the largest range of any rank, so the number is the same on all ranks.
   const bool is_sliced =
       !whole && call.collective != Collective::reduce_scatter && call.collective != Collective::all_gather;
-  const std::size_t share = is_sliced ? bytes / static_cast<std::size_t>(ranks_) + line_bytes : bytes;
-  const auto needed = static_cast<int>(
-      std::min((share + bytes_at_a_time() - 1) / bytes_at_a_time(), static_cast<std::size_t>(blocks_)));
+  const std::size_t share = is_sliced ? bytes / as_index(ranks_) + line_bytes : bytes;
+  const auto needed =
+      static_cast<int>(std::min((share + bytes_at_a_time() - 1) / bytes_at_a_time(), as_index(blocks_)));
   collectives::device::launch_exchange(e, type, call.op, whole, std::max(needed, 1), call.stream);
 }
 
@@ -251,7 +232,7 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
     if (found == 0) continue;
     CallCode other = now.calls[peer];
     other.cut = now.own.cut;
-    const int rank = members_.ranks()[static_cast<std::size_t>(peer)];
+    const int rank = members_.ranks()[as_index(peer)];
     return failure_of(
         found, ErrorCode::mismatch,
         other == now.own
@@ -265,7 +246,7 @@ std::optional<GroupFailure> ExchangeGroup::failure() {
     const std::uint64_t missed = seen(now.late[peer]);
     if (missed == 0) continue;
     found = missed;
-    late.push_back(members_.ranks()[static_cast<std::size_t>(peer)]);
+    late.push_back(members_.ranks()[as_index(peer)]);
   }
   if (late.empty()) return {};
   return failure_of(

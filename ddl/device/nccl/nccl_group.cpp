@@ -22,8 +22,8 @@
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
-#include "ddl/error.hpp"
 #include "ddl/work.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::device {
 namespace {
@@ -46,8 +46,8 @@ void refuse_shared_devices(const GroupMembers& members, const DeviceTable& devic
   for (const int rank : members.ranks()) {
     const auto shares = [&](int other) { return devices.of(other).uuid == devices.of(rank).uuid; };
     if (std::ranges::count_if(members.ranks(), shares) == 1) continue;
-    throw Error(ErrorCode::unsupported,
-                fmt::format("NCCL cannot be used: rank {} shares its device with another one", rank));
+    fail_with(ErrorCode::unsupported, "NCCL cannot be used: rank {} shares its device with another one",
+              rank);
   }
 }
 
@@ -159,8 +159,7 @@ class NcclGroup final : public DimensionGroup {
       if (members_.rank() != 0) return;
       const ncclResult_t result = nccl().get_unique_id(&id);
       if (result == ncclSuccess) return;
-      throw Error(ErrorCode::internal,
-                  fmt::format("ncclGetUniqueId failed: {}", nccl().text_of(result, nullptr)));
+      fail_with(ErrorCode::internal, "ncclGetUniqueId failed: {}", nccl().text_of(result, nullptr));
     });
     members_.communicator().broadcast(Elements(&id, sizeof id, DataType::u8), 0);
     context.on_all_ranks(name_, [&] {
@@ -182,12 +181,10 @@ class NcclGroup final : public DimensionGroup {
 
   /// `abort` may run during the call. In that case this thread frees the communicator after the call.
   void queue(const DeviceCall& call) {
-    const char* const function = functions[static_cast<std::size_t>(call.collective)];
+    const char* const function = functions[as_index(call.collective)];
     {
       const std::lock_guard lock(mutex_);
-      if (is_aborted_) {
-        throw Error(ErrorCode::peer_failed, fmt::format("{} of {}: it was ended", function, name_));
-      }
+      if (is_aborted_) fail_with(ErrorCode::peer_failed, "{} of {}: it was ended", function, name_);
       is_in_call_ = true;
     }
     const ncclResult_t result = launch(call);
@@ -200,8 +197,8 @@ class NcclGroup final : public DimensionGroup {
   }
 
   [[nodiscard]] ncclResult_t launch(const DeviceCall& call) const {
-    const ncclDataType_t type = nccl_types[static_cast<std::size_t>(call.type)];
-    const ncclRedOp_t op = nccl_ops[static_cast<std::size_t>(call.op)];
+    const ncclDataType_t type = nccl_types[as_index(call.type)];
+    const ncclRedOp_t op = nccl_ops[as_index(call.op)];
     switch (call.collective) {
       case Collective::all_reduce:
         return nccl().all_reduce(call.input, call.output, call.count, type, op, communicator_, call.stream);
@@ -270,9 +267,8 @@ class NcclGroup final : public DimensionGroup {
     std::future<ncclResult_t> result = task->get_future();
     std::thread([task] { (*task)(); }).detach();
     if (result.wait_for(members_.deadline()) == std::future_status::ready) return result.get();
-    throw Error(ErrorCode::timeout,
-                fmt::format("{} of {}: waited {:g} s on its rank {} of {}; some rank has not arrived", name,
-                            name_, members_.deadline_seconds(), members_.rank(), members_.size()));
+    fail_with(ErrorCode::timeout, "{} of {}: waited {:g} s on its rank {} of {}; some rank has not arrived",
+              name, name_, members_.deadline_seconds(), members_.rank(), members_.size());
   }
 
   [[nodiscard]] Error error_of(ncclResult_t result, const char* function) const {

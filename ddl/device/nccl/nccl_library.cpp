@@ -1,9 +1,5 @@
 #include "ddl/device/nccl/nccl_library.hpp"
 
-#include <fmt/format.h>
-
-#include "ddl/error.hpp"
-
 namespace ddl::device {
 namespace {
 
@@ -28,8 +24,8 @@ NcclLibrary::NcclLibrary() try : library_("libnccl.so.2") {
   int version = 0;
   if (library_.required<decltype(::ncclGetVersion)>("ncclGetVersion")(&version) != ncclSuccess ||
       version < least_version) {
-    throw Error(ErrorCode::unsupported, fmt::format("found version {} of NCCL, expected {} or later",
-                                                    version_text(version), version_text(least_version)));
+    fail_with(ErrorCode::unsupported, "found version {} of NCCL, expected {} or later", version_text(version),
+              version_text(least_version));
   }
   bind(get_unique_id, "ncclGetUniqueId");
   bind(init, "ncclCommInitRankConfig");
@@ -46,11 +42,10 @@ NcclLibrary::NcclLibrary() try : library_("libnccl.so.2") {
   bind(error_string_, "ncclGetErrorString");
   bind(last_error_, "ncclGetLastError");
 } catch (const Error& error) {
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("NCCL cannot be used: {}. Install it (Debian: libnccl2; PyTorch's packages have it in "
-                  "nvidia/nccl/lib), and see that LD_LIBRARY_PATH names its folder",
-                  error.what()));
+  fail_with(ErrorCode::unsupported,
+            "NCCL cannot be used: {}. Install it (Debian: libnccl2; PyTorch's packages have it in "
+            "nvidia/nccl/lib), and see that LD_LIBRARY_PATH names its folder",
+            error.what());
 }
 
 std::string NcclLibrary::text_of(ncclResult_t result, ncclComm_t communicator) const {

@@ -1,7 +1,5 @@
 #pragma once
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
@@ -19,9 +17,9 @@
 #include "ddl/device/runtime/cuda_handles.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_executor.hpp"
-#include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/program/passes.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::device {
 
@@ -82,11 +80,10 @@ class NetworkCalls {
   static std::size_t checked(std::size_t staging_bytes, int ranks) {
     constexpr std::size_t least_of_all = std::size_t{64} << 10;
     constexpr std::size_t least_of_rank = 1024;
-    const std::size_t least = std::max(least_of_all, static_cast<std::size_t>(ranks) * least_of_rank);
+    const std::size_t least = std::max(least_of_all, as_index(ranks) * least_of_rank);
     if (staging_bytes >= least) return staging_bytes;
-    throw Error(
-        ErrorCode::invalid_argument,
-        fmt::format("DeviceOptions::staging_bytes: found {}, expected {} or more", staging_bytes, least));
+    fail_with(ErrorCode::invalid_argument, "DeviceOptions::staging_bytes: found {}, expected {} or more",
+              staging_bytes, least);
   }
 
   static collectives::Buffers in_place(std::byte* elements) {
@@ -95,7 +92,7 @@ class NetworkCalls {
 
   /// The largest scratch memory of any rank, as a multiple of the element count, rounded up.
   static std::size_t scratch_factor(const topology::Plan& plan) {
-    const std::size_t count = 64 * plan.order.size() * static_cast<std::size_t>(plan.chunks);
+    const std::size_t count = 64 * plan.order.size() * as_index(plan.chunks);
     std::size_t most = 0;
     for (const topology::Program& program : topology::lower_all(plan, count).ranks) {
       most = std::max(most, program.scratch);
@@ -136,7 +133,7 @@ class NetworkCalls {
   }
 
   [[nodiscard]] Prepared prepared(topology::Program program, std::size_t elements, DataType type) const {
-    const auto job = static_cast<std::size_t>(members_.context().size());
+    const auto job = as_index(members_.context().size());
     const collectives::Ways by_network{
         .member = std::vector<int>(job, collectives::Ways::no_member),
         .message_bytes = {NetworkExecutor::block_bytes, NetworkExecutor::block_bytes}};
@@ -152,7 +149,7 @@ class NetworkCalls {
     // The program expects this rank's piece at its place among all pieces, but the input holds only that
     // piece. An all_gather is never cut.
     if (call.collective == Collective::all_gather) {
-      const std::size_t before = static_cast<std::size_t>(members_.rank()) * call.count * size_of(call.type);
+      const std::size_t before = as_index(members_.rank()) * call.count * size_of(call.type);
       buffers.input =
           reinterpret_cast<const std::byte*>(reinterpret_cast<std::uintptr_t>(call.input) - before);
     }
@@ -167,10 +164,10 @@ class NetworkCalls {
     const std::size_t bytes = count * element;
     std::byte* const work = work_.get();
     copy_pieces(work, bytes, call.input + first * element, call.count * element, bytes,
-                static_cast<std::size_t>(members_.size()), cudaMemcpyDeviceToDevice, executor_.stream());
+                as_index(members_.size()), cudaMemcpyDeviceToDevice, executor_.stream());
     executor_.wait_for_stream();
     run_program(call, program_of(call, count), in_place(work));
-    copy(call.output + first * element, work + static_cast<std::size_t>(members_.rank()) * bytes, bytes);
+    copy(call.output + first * element, work + as_index(members_.rank()) * bytes, bytes);
     executor_.wait_for_stream();
   }
 

@@ -1,16 +1,6 @@
 #include "ddl/device/ucx/network_executor.hpp"
 
-#include <fmt/format.h>
-#include <poll.h>
-
-#include <algorithm>
-#include <chrono>
-#include <thread>
-#include <utility>
-
-#include "collectives/device/cuda_check.hpp"
 #include "collectives/device/kernels.hpp"
-#include "ddl/error.hpp"
 
 namespace ddl::device {
 
@@ -58,8 +48,8 @@ void NetworkExecutor::start(const collectives::Call& call) {
   state_.call = call;
   state_.element = size_of(call.type);
   if (program.scratch() * state_.element > scratch_bytes_) {
-    throw Error(ErrorCode::internal, fmt::format("a program takes {} bytes of scratch memory, of {}",
-                                                 program.scratch() * state_.element, scratch_bytes_));
+    fail_with(ErrorCode::internal, "a program takes {} bytes of scratch memory, of {}",
+              program.scratch() * state_.element, scratch_bytes_);
   }
   state_.unfinished = program.runs();
   state_.missing.assign(program.missing().begin(), program.missing().end());
@@ -252,16 +242,16 @@ void NetworkExecutor::look_for_trouble() {
   if (network_.failed_peer() >= 0) throw Error(ErrorCode::peer_failed, network_.failure());
   for (const int peer : members_.ranks()) {
     if (peer == members_.context().rank() || !network_.has_other(peer, state_.tag(0))) continue;
-    throw Error(ErrorCode::mismatch,
-                fmt::format("rank {} calls something else, or has another plan for it; all ranks must make "
-                            "the same calls, in the same order",
-                            peer));
+    fail_with(ErrorCode::mismatch,
+              "rank {} calls something else, or has another plan for it; all ranks must make "
+              "the same calls, in the same order",
+              peer);
   }
   if (idle() <= members_.deadline()) return;
-  throw Error(ErrorCode::timeout,
-              fmt::format("waited {:g} s for ranks {}, which have not arrived, or make no progress (a longer "
-                          "deadline: DDL_DEADLINE, in seconds)",
-                          members_.deadline_seconds(), awaited_ranks()));
+  fail_with(ErrorCode::timeout,
+            "waited {:g} s for ranks {}, which have not arrived, or make no progress (a longer "
+            "deadline: DDL_DEADLINE, in seconds)",
+            members_.deadline_seconds(), awaited_ranks());
 }
 
 /// The ranks with outstanding receives; if there are none, the ranks with outstanding sends.

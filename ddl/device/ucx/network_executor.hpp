@@ -27,8 +27,7 @@ class NetworkExecutor {
   /// take. Throws `unsupported` without enough device memory.
   NetworkExecutor(collectives::Network& network, collectives::device::Gate& gate, const GroupMembers& members,
                   std::size_t scratch_bytes);
-  NetworkExecutor(const NetworkExecutor&) = delete;
-  NetworkExecutor& operator=(const NetworkExecutor&) = delete;
+  NetworkExecutor& operator=(NetworkExecutor&&) = delete;
 
   /// Returns when the device has completed the call's program. Throws `timeout` and `mismatch`, naming ranks,
   /// `peer_failed`, `transport`, `internal`, and Ended. After an exception the network must be abandoned

@@ -24,6 +24,7 @@
 #include "ddl/device/runtime/device_table.hpp"
 #include "ddl/device/runtime/dimension_group.hpp"
 #include "ddl/device/ucx/network_calls.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::device {
 namespace {
@@ -56,13 +57,12 @@ void greet_on_devices(const Context& context, collectives::UcxNetwork& network) 
   try {
     greet_next(network, ContextBootstrap(context), {memory.get(), bytes}, {answer, bytes});
   } catch (const Error& error) {
-    throw Error(ErrorCode::unsupported, fmt::format("between devices' memory, {}", error.what()));
+    fail_with(ErrorCode::unsupported, "between devices' memory, {}", error.what());
   }
   check_cuda(cudaMemcpy(found.data(), answer, bytes, cudaMemcpyDeviceToHost), "cudaMemcpy");
   if (found == expected) return;
-  throw Error(
-      ErrorCode::unsupported,
-      fmt::format("{} delivered other data than the memory of another rank's device held", network.name()));
+  fail_with(ErrorCode::unsupported, "{} delivered other data than the memory of another rank's device held",
+            network.name());
 }
 
 /// Opens and connects a UCX network beside the context's own, and checks that it transfers device memory
@@ -170,11 +170,10 @@ class UcxGroup final : public DimensionGroup {
     constexpr std::int64_t blocks = 2;
     const std::int64_t room = ExchangeGroup::room_on_device() / 2;
     if (budget_.take(device_, blocks, room)) return;
-    throw Error(
-        ErrorCode::unsupported,
-        fmt::format("UCX cannot be used: CUDA device {} has room for {} blocks of kernels that wait for it, "
-                    "and {} are taken; put fewer ranks of a process on a device",
-                    device_, room, budget_.taken(device_)));
+    fail_with(ErrorCode::unsupported,
+              "UCX cannot be used: CUDA device {} has room for {} blocks of kernels that wait for it, "
+              "and {} are taken; put fewer ranks of a process on a device",
+              device_, room, budget_.taken(device_));
   }
 
   void push(std::function<void()> task) {

@@ -2,7 +2,7 @@
 
 #include <cstddef>
 
-namespace ddl::topology {
+namespace ddl {
 
 /// Converts a number that is not negative, such as an int that numbers a rank, node or link, to a container's
 /// index.
@@ -11,4 +11,4 @@ constexpr std::size_t as_index(Integer number) {
   return static_cast<std::size_t>(number);
 }
 
-}  // namespace ddl::topology
+}  // namespace ddl
