@@ -1,16 +1,10 @@
 #include "collectives/executor/engine.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <utility>
 
 #include "collectives/executor/driver.hpp"
 #include "collectives/executor/waiting.hpp"
-#include "collectives/memory/heap.hpp"
-#include "ddl/error.hpp"
-#include "ddl/topology/program.hpp"
-#include "topology/program/passes.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
@@ -19,10 +13,10 @@ namespace {
 constexpr std::uint64_t most_calls = 64;
 
 Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
-  Ways ways{std::vector<int>(static_cast<std::size_t>(settings.map.ranks()), Ways::no_member), mpi_alone,
+  Ways ways{std::vector<int>(as_index(settings.map.ranks()), Ways::no_member), mpi_alone,
             topology::message_bytes};
   for (std::size_t i = 0; i < settings.members.size(); ++i) {
-    ways.member[static_cast<std::size_t>(settings.members[i])] = static_cast<int>(i);
+    ways.member[as_index(settings.members[i])] = static_cast<int>(i);
   }
   return ways;
 }
@@ -201,6 +195,17 @@ void Engine::drive(const IsOver& is_over) {
 }
 
 /// Leaves unfinished work to the engine's thread.
+template <typename Action>
+bool Engine::attempt(const Action& action) {
+  try {
+    action();
+    return true;
+  } catch (const Error& error) {
+    fail(error);
+    return false;
+  }
+}
+
 void Engine::hand_over() {
   const bool has_rest = has_work();
   const bool must_look = has_thread_ && driver_->may_hold_back();
@@ -254,17 +259,11 @@ void Engine::work() {
 
 /// Drives all calls, or else polls once. Returns whether to keep polling. Caller holds the token.
 bool Engine::go_on(bool drives) {
-  try {
-    if (drives) {
-      drive([&] { return !has_work(); });
-    } else if (!failed_) {
-      driver_->progress();
-    }
-    return !failed_ && driver_->may_hold_back();
-  } catch (const Error& error) {
-    fail(error);
-    return false;
-  }
+  return attempt([&] {
+           if (drives) return drive([&] { return !has_work(); });
+           if (!failed_) driver_->progress();
+         }) &&
+         !failed_ && driver_->may_hold_back();
 }
 
 // Other callers that make progress.
@@ -272,39 +271,23 @@ bool Engine::go_on(bool drives) {
 void Engine::help(const WorkState& wanted, bool until_done) {
   const std::lock_guard hold(token_);
   if (closed_ || failed_) return;
-  try {
-    if (until_done) {
-      drive([&] { return wanted.done() && !driver_->must_flush(); });
-    } else {
-      take_queue();
-      driver_->progress();
-    }
-  } catch (const Error& error) {
-    fail(error);
-  }
+  attempt([&] {
+    if (until_done) return drive([&] { return wanted.done() && !driver_->must_flush(); });
+    take_queue();
+    driver_->progress();
+  });
 }
 
 void Engine::progress() {
   if (closed_ || failed_) return;
   const std::unique_lock hold(token_, std::try_to_lock);
-  if (!hold) return;
-  try {
-    driver_->progress();
-  } catch (const Error& error) {
-    fail(error);
-    return;
-  }
-  hand_over();
+  if (hold && attempt([&] { driver_->progress(); })) hand_over();
 }
 
 void Engine::drain() {
   if (closed_ || failed_) return;
   const std::lock_guard hold(token_);
-  try {
-    drive([&] { return !has_work(); });
-  } catch (const Error& error) {
-    fail(error);
-  }
+  attempt([&] { drive([&] { return !has_work(); }); });
 }
 
 void Engine::close() {
@@ -334,8 +317,7 @@ void Engine::close() {
 
 void Engine::refuse(const CallName& name) const {
   if (closed_) {
-    throw Error(ErrorCode::transport,
-                fmt::format("{}: this communicator's context has been destroyed", name.view()));
+    fail_with(ErrorCode::transport, "{}: this communicator's context has been destroyed", name.view());
   }
   throw failed_before(name);
 }

@@ -84,7 +84,7 @@ class Engine {
   [[nodiscard]] const topology::RankMap& map() const noexcept { return settings_.map; }
   [[nodiscard]] HostMemory* memory() const noexcept { return settings_.memory.get(); }
   /// This rank's index in the host's memory.
-  [[nodiscard]] int member() const noexcept { return ways_.member[static_cast<std::size_t>(rank())]; }
+  [[nodiscard]] int member() const noexcept { return ways_.member[as_index(rank())]; }
   /// `bytes` zeroed bytes, aligned to 64, shared with the host's ranks if there is shared memory; null if no
   /// memory is left. The block may outlive the engine.
   [[nodiscard]] std::shared_ptr<void> allocate(std::size_t bytes) const;
@@ -149,6 +149,9 @@ class Engine {
   std::optional<Queued> next_queued();
   template <typename IsOver>
   void drive(const IsOver& is_over);
+  /// Fails the engine if the action throws; returns whether it did not.
+  template <typename Action>
+  bool attempt(const Action& action);
   void hand_over();
   void start_thread();
   void work();

@@ -1,11 +1,8 @@
 #include "collectives/executor/waiting.hpp"
 
 #include <fmt/format.h>
-#include <sched.h>
 
-#include <algorithm>
 #include <array>
-#include <thread>
 #include <utility>
 
 #include "collectives/executor/driver.hpp"
@@ -22,6 +19,12 @@ constexpr std::size_t most_receives_looked_at = 16;
 // How often waits call `Meanwhile::look`.
 constexpr int spins_between_looks = 64;
 constexpr int others_between_looks = 16;
+
+thread_local Meanwhile::Look current = nullptr;
+
+constexpr auto shortest_stay = std::chrono::milliseconds(5);
+/// With more members per core every core is busy, and counting them costs more than it gains.
+constexpr std::size_t most_members_per_core = 4;
 
 }  // namespace
 
@@ -57,10 +60,9 @@ void Driver::look_for_company() noexcept {
   spins_ = alone ? settings_.spins : 0;
   if (alone) return;
   for (int member = 0; member < memory_->members(); ++member) {
-    cores_[static_cast<std::size_t>(member)] =
-        memory_->member(member).core.load(std::memory_order_relaxed) - 1;
+    cores_[as_index(member)] = memory_->member(member).core.load(std::memory_order_relaxed) - 1;
   }
-  spreading_.spread(cores_, static_cast<std::size_t>(self_));
+  spreading_.spread(cores_, as_index(self_));
 }
 
 /// The network to poll while asleep; MPI first, which cannot wake a thread. Polled even if no operation of
@@ -122,10 +124,7 @@ void Driver::sleep() {
     return;
   }
   if (operations_.empty()) drop_notices_to_nobody();
-  if (!busy()) {
-    bell_->cancel();
-    return;
-  }
+  if (!busy()) return bell_->cancel();
   for (OperationState* operation : operations_) {
     if (!stage_more(*operation, true)) continue;
     bell_->cancel();
@@ -138,10 +137,7 @@ void Driver::sleep() {
     bell_->cancel();
     throw;
   }
-  if ((polls && !network->arm()) || bell_->expect(rings_needed())) {
-    bell_->cancel();
-    return;
-  }
+  if ((polls && !network->arm()) || bell_->expect(rings_needed())) return bell_->cancel();
   nap_until(next_deadline(), ticket, polls ? network : nullptr);
 }
 
@@ -153,10 +149,7 @@ void Driver::nap_until(Clock::time_point until, std::uint32_t ticket, Network* n
     Meanwhile::look();
     until = std::min(until, Clock::now() + meanwhile_naps_.next());
   }
-  if (network == nullptr) {
-    bell_->sleep(ticket, until);
-    return;
-  }
+  if (network == nullptr) return bell_->sleep(ticket, until);
   std::array<pollfd, 2> events{pollfd{event_, POLLIN, 0}, pollfd{network->event_descriptor(), POLLIN, 0}};
   poll_until(events, until);
   bell_->cancel();
@@ -249,34 +242,12 @@ Clock::time_point Driver::next_deadline() const {
   return next;
 }
 
-namespace {
-
-thread_local Meanwhile::Look current = nullptr;
-
-}  // namespace
-
 Meanwhile::Meanwhile(Look at) noexcept : before_(std::exchange(current, at)) {}
 Meanwhile::~Meanwhile() { current = before_; }
 
 bool Meanwhile::wanted() noexcept { return current != nullptr; }
 void Meanwhile::look() {
   if (current != nullptr) current();
-}
-
-namespace {
-
-constexpr auto shortest_stay = std::chrono::milliseconds(5);
-/// With more members per core every core is busy, and counting them costs more than it gains.
-constexpr std::size_t most_members_per_core = 4;
-
-}  // namespace
-
-CoreSpreading::CoreSpreading() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return;
-  for (int core = 0; core < CPU_SETSIZE; ++core) {
-    if (CPU_ISSET(core, &set)) allowed_.push_back(core);
-  }
 }
 
 int CoreSpreading::better_core(const std::vector<int>& allowed, const std::vector<int>& cores,

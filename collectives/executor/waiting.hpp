@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdint>
 #include <vector>
 
 #include "collectives/transports/network/network.hpp"
+#include "topology/discovery/sysfs.hpp"
 
 namespace ddl::collectives {
 
@@ -24,8 +24,7 @@ class Meanwhile {
   using Look = void (*)();
 
   explicit Meanwhile(Look at) noexcept;
-  Meanwhile(const Meanwhile&) = delete;
-  Meanwhile& operator=(const Meanwhile&) = delete;
+  Meanwhile& operator=(Meanwhile&&) = delete;
   ~Meanwhile();
 
   /// Whether this thread has a function to call.
@@ -69,8 +68,6 @@ class Naps {
 /// take turns. The thread's affinity mask is unchanged afterwards.
 class CoreSpreading {
  public:
-  CoreSpreading();
-
   /// `cores[i]`: the core that member i was last seen on, or -1. Moves `self`, the calling thread's member,
   /// if an allowed core has at least two members fewer than its own and no later member is on its core to
   /// move instead. Acts at most once in some milliseconds.
@@ -81,7 +78,7 @@ class CoreSpreading {
                                        std::size_t self) noexcept;
 
  private:
-  std::vector<int> allowed_;
+  std::vector<int> allowed_ = topology::own_cpus();
   Clock::time_point next_{};
 };
 

@@ -1,7 +1,7 @@
 #include "collectives/kernels/reduce.hpp"
 
 #include <algorithm>
-#include <cstdint>
+#include <array>
 #include <cstring>
 
 #include "collectives/kernels/kernel_table.hpp"
@@ -69,18 +69,29 @@ bool can_stream(std::span<std::byte* const> targets, std::span<const std::byte* 
   });
 }
 
+[[gnu::always_inline]] inline void reduce_with(const KernelTable& table, DataType type, ReduceOp op,
+                                               std::span<std::byte* const> targets,
+                                               std::span<const std::byte* const> inputs, std::size_t count,
+                                               int divisor, Stores stores) noexcept {
+  const std::size_t bytes = count * size_of(type);
+  if (bytes == 0) return;
+  const bool divides = op == ReduceOp::avg && divisor > 1;
+  if (inputs.size() == 1 && !divides) return copy(targets, inputs[0], bytes);
+  const ReduceOp kind = op == ReduceOp::avg && !divides ? ReduceOp::sum : op;
+  table.kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(kind)](
+      {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor,
+       wants_streaming(stores, bytes * targets.size()) && can_stream(targets, inputs, size_of(type))});
+}
+
+const WireKernels& wire_kernels(DataType type) noexcept {
+  return kernels_of(native_instruction_set()).wire[static_cast<std::size_t>(type)];
+}
+
 }  // namespace
 
 std::string_view to_string(InstructionSet set) noexcept {
-  switch (set) {
-    case InstructionSet::baseline:
-      return "baseline";
-    case InstructionSet::avx2:
-      return "avx2";
-    case InstructionSet::avx512:
-      return "avx512";
-  }
-  return "unknown instruction set";
+  constexpr std::array<std::string_view, 3> names = {"baseline", "avx2", "avx512"};
+  return names[static_cast<std::size_t>(set)];
 }
 
 const KernelTable& kernels_of([[maybe_unused]] InstructionSet set) noexcept {
@@ -96,24 +107,6 @@ InstructionSet native_instruction_set() noexcept {
   return set;
 }
 
-namespace {
-
-[[gnu::always_inline]] inline void reduce_with(const KernelTable& table, DataType type, ReduceOp op,
-                                               std::span<std::byte* const> targets,
-                                               std::span<const std::byte* const> inputs, std::size_t count,
-                                               int divisor, Stores stores) noexcept {
-  const std::size_t bytes = count * size_of(type);
-  if (bytes == 0) return;
-  const bool divides = op == ReduceOp::avg && divisor > 1;
-  if (inputs.size() == 1 && !divides) return copy(targets, inputs[0], bytes);
-  const ReduceOp kind = op == ReduceOp::avg && !divides ? ReduceOp::sum : op;
-  table.kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(kind)](
-      {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor,
-       wants_streaming(stores, bytes * targets.size()) && can_stream(targets, inputs, size_of(type))});
-}
-
-}  // namespace
-
 void reduce(DataType type, ReduceOp op, std::span<std::byte* const> targets,
             std::span<const std::byte* const> inputs, std::size_t count, int divisor,
             Stores stores) noexcept {
@@ -126,14 +119,6 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
                  Stores stores) noexcept {
   reduce_with(kernels_of(set), type, op, targets, inputs, count, divisor, stores);
 }
-
-namespace {
-
-const WireKernels& wire_kernels(DataType type) noexcept {
-  return kernels_of(native_instruction_set()).wire[static_cast<std::size_t>(type)];
-}
-
-}  // namespace
 
 void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept {
   wire_kernels(type).round(rounding, count);

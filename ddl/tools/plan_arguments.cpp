@@ -3,11 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <initializer_list>
 
-#include "ddl/error.hpp"
-#include "ddl/tools/command_line.hpp"
 #include "topology/parse_whole.hpp"
 
 namespace ddl::tools {
@@ -15,35 +12,23 @@ namespace {
 
 using topology::parse_whole;
 
-constexpr std::array flags = {Flag{"--topology", true},
-                              Flag{"--ranks", true},
-                              Flag{"--bytes", true},
-                              Flag{"--collective", true},
-                              Flag{"--type", true},
-                              Flag{"--wire", true},
-                              Flag{"--root", true},
-                              Flag{"--mode", true},
-                              Flag{"--chunks", true},
-                              Flag{"--placement", true},
-                              Flag{"--device", true},
-                              Flag{"--no-nccl"},
-                              Flag{"--explain"},
-                              Flag{"--carriers", true},
-                              Flag{"--verify"},
-                              Flag{"--simulate"},
-                              Flag{"--candidates", true, 0, true},
-                              Flag{"--limit", true},
-                              Flag{"--jitter", true},
-                              Flag{"--seed", true},
-                              Flag{"--straggler", true},
-                              Flag{"--plan", true},
-                              Flag{"--save", true},
-                              Flag{"--trace", true},
-                              Flag{"--svg", true},
-                              Flag{"--json"}};
+constexpr std::array output_flags = {"--trace", "--svg", "--save"};
+
+std::vector<Flag> all_flags() {
+  std::vector<Flag> flags;
+  for (const char* name :
+       {"--topology", "--ranks",     "--bytes",     "--collective", "--type",     "--wire",  "--root",
+        "--mode",     "--chunks",    "--placement", "--device",     "--carriers", "--limit", "--jitter",
+        "--seed",     "--straggler", "--plan",      "--save",       "--trace",    "--svg"}) {
+    flags.push_back({name, true});
+  }
+  for (const char* name : {"--no-nccl", "--explain", "--verify", "--simulate", "--json"})
+    flags.push_back({name});
+  flags.push_back({"--candidates", true, 0, true});
+  return flags;
+}
 
 constexpr int most_ranks = 1 << 24;
-constexpr std::array<std::string_view, 3> output_flags = {"--trace", "--svg", "--save"};
 
 /// Reads an enumerator by its name.
 template <typename Enum>
@@ -58,7 +43,7 @@ void read(const CommandLine& line, std::string_view flag, auto& to, std::span<co
 
 std::uint64_t parse_seed(const std::string& text) {
   if (const auto seed = parse_whole<std::uint64_t>(text)) return *seed;
-  throw UsageError(fmt::format("--seed: found '{}', expected a whole number below 2^64", text));
+  refuse_usage("--seed: found '{}', expected a whole number below 2^64", text);
 }
 
 /// Parses "3:2" or "3:2,5:1.5".
@@ -68,10 +53,10 @@ std::vector<topology::Straggler> parse_stragglers(const std::string& text) {
     const std::size_t colon = item.find(':');
     const auto rank = parse_whole<int>(item.substr(0, colon));
     if (colon == std::string::npos || !rank || *rank < 0) {
-      throw UsageError(fmt::format(
+      refuse_usage(
           "--straggler: found '{}', expected RANK:FACTOR, as in 3:2 for a rank 3 that takes twice as long "
           "(several: 3:2,5:1.5)",
-          item));
+          item);
     }
     result.push_back({*rank, parse_number("--straggler", item.substr(colon + 1), 1, 1e6), 0});
   }
@@ -83,14 +68,14 @@ std::size_t parse_candidates(const std::string& text) {
   if (text == "all") return SIZE_MAX;
   const auto number = parse_whole<std::size_t>(text);
   if (number && *number > 0) return *number;
-  throw UsageError(fmt::format("--candidates: found '{}', expected nothing, how many to list, or all", text));
+  refuse_usage("--candidates: found '{}', expected nothing, how many to list, or all", text);
 }
 
 void refuse_together(const CommandLine& line, std::string_view flag,
                      std::initializer_list<std::string_view> others, std::string_view why) {
   for (const std::string_view other : others) {
     if (line.has(flag) && line.has(other)) {
-      throw UsageError(fmt::format("{} and {} do not go together: {}", flag, other, why));
+      refuse_usage("{} and {} do not go together: {}", flag, other, why);
     }
   }
 }
@@ -103,7 +88,7 @@ bool PlanArguments::standard_output_is_taken() const {
 
 PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   PlanArguments result;
-  const CommandLine& line = result.line = parse_flags(arguments, flags);
+  const CommandLine& line = result.line = parse_flags(arguments, all_flags());
   refuse_together(line, "--plan",
                   {"--mode", "--chunks", "--type", "--wire", "--collective", "--bytes", "--no-nccl"},
                   "the plan file gives it");
@@ -131,7 +116,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   result.root = line.integer("--root", 0, 0, most_ranks - 1);
   for (const std::string_view flag : {"--plan", "--trace", "--svg", "--save"}) {
     if (line.has(flag) && line.value(flag).empty()) {
-      throw UsageError(fmt::format("{}: found nothing, expected a file", flag));
+      refuse_usage("{}: found nothing, expected a file", flag);
     }
   }
   if (!line.has("--bytes") && !line.has("--plan")) {
@@ -140,9 +125,8 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   if (line.has("--bytes")) {
     const std::uint64_t bytes = result.request.bytes = parse_bytes("--bytes", line.value("--bytes"));
     if (const std::size_t size = size_of(result.request.type); bytes % size != 0) {
-      throw UsageError(
-          fmt::format("--bytes: found {}, expected a multiple of {}, the size of an element of {}", bytes,
-                      size, to_string(result.request.type)));
+      refuse_usage("--bytes: found {}, expected a multiple of {}, the size of an element of {}", bytes, size,
+                   to_string(result.request.type));
     }
   }
   result.mode_text = line.value("--mode", "p");

@@ -1,7 +1,6 @@
 #include "topology/simulator/critical_path.hpp"
 
 #include <algorithm>
-#include <cstdint>
 
 namespace ddl::topology {
 namespace {

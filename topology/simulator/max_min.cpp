@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <limits>
-#include <tuple>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +16,13 @@ constexpr double no_level = std::numeric_limits<double>::infinity();
 constexpr double tolerance = 1e-9;
 constexpr double same_share = 1e-12;
 constexpr int most_rounds = 6;
+
+constexpr double bytes_per_us = 1e3;  // per GB/s
+
+struct Resource {
+  double capacity;
+  std::uint64_t flows = 0;  // sum of the hashes of its flows
+};
 
 }  // namespace
 
@@ -230,24 +236,13 @@ std::span<const std::uint32_t> MaxMin::settle() {
   return changed_;
 }
 
-namespace {
-
-constexpr double bytes_per_us = 1e3;  // per GB/s
-
-struct Resource {
-  double capacity;
-  std::uint64_t flows = 0;  // sum of the hashes of its flows
-};
-
-}  // namespace
-
 Sharing share_channels(const Topology& topology, std::span<const std::span<const Channel>> routes) {
   std::unordered_map<Channel, std::uint32_t> index_of;
   std::vector<Resource> resources;
   FlowPaths all;
   for (std::uint32_t flow = 0; flow < routes.size(); ++flow) {
     for (const Channel channel : routes[flow]) {
-      const Link& link = topology.links()[as_index(link_of(channel))];
+      const Link& link = topology.link(link_of(channel));
       const Channel shared = link.duplex == Duplex::half ? 2 * link_of(channel) : channel;
       const auto [entry, is_new] = index_of.try_emplace(shared, static_cast<std::uint32_t>(resources.size()));
       if (is_new) resources.push_back({link.bandwidth * bytes_per_us});

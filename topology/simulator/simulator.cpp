@@ -3,15 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
 #include <deque>
 #include <functional>
 #include <limits>
 #include <map>
 #include <queue>
 #include <set>
-#include <string>
 #include <tuple>
 #include <utility>
 
@@ -114,8 +111,7 @@ class Run {
       ranks_[rank].core = core_of_[rank];
       const auto channel = routes.core_channel(static_cast<int>(rank));
       if (!channel) continue;
-      ranks_[rank].core_bytes_per_us =
-          topology_.links()[as_index(link_of(*channel))].bandwidth * bytes_per_us;
+      ranks_[rank].core_bytes_per_us = topology_.link(link_of(*channel)).bandwidth * bytes_per_us;
     }
     find_lent();
     for (const Straggler& straggler : options.stragglers) {
@@ -569,7 +565,7 @@ class Run {
     }
     std::vector<ChannelUse> result;
     for (const auto& [channel, carried] : all) {
-      const Link& link = topology_.links()[as_index(link_of(channel))];
+      const Link& link = topology_.link(link_of(channel));
       double volume = carried.volume;
       if (link.duplex == Duplex::half) {
         const auto back = all.find(channel ^ 1);

@@ -9,12 +9,9 @@ RouteTable::RouteTable(const Topology& topology, Placement placement)
   require_valid(topology, placement_);
 }
 
-int RouteTable::node_of(int rank) const {
-  const int device = placement_[as_index(rank)];
-  return topology_->devices()[as_index(device)];
-}
+int RouteTable::node_of(int rank) const { return topology_->node_of_device(placement_[as_index(rank)]); }
 
-NodeKind RouteTable::device_kind(int rank) const { return topology_->nodes()[as_index(node_of(rank))].kind; }
+NodeKind RouteTable::device_kind(int rank) const { return topology_->node(node_of(rank)).kind; }
 
 std::optional<Channel> RouteTable::core_channel(int rank) const {
   const int link = core_link(*topology_, node_of(rank));
@@ -31,7 +28,7 @@ const RouteTable::Route& RouteTable::between(int from_rank, int to_rank) {
   route.in_memory = is_in_memory(*topology_, node_of(from_rank), node_of(to_rank), route.channels);
   const bool is_of_cpus = device_kind(from_rank) == NodeKind::cpu && device_kind(to_rank) == NodeKind::cpu;
   for (const Channel channel : route.channels) {
-    const Link& link = topology_->links()[as_index(link_of(channel))];
+    const Link& link = topology_->link(link_of(channel));
     route.latency += link.latency;
     if (!is_of_cpus || link.kind != LinkKind::network) continue;
     route.network = route.network == 0 ? link.bandwidth : std::min(route.network, link.bandwidth);
