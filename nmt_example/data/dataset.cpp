@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "ddl/error.hpp"
 #include "nmt_example/data/sentence_noise.hpp"
 
 namespace nmt {
+
+double DatasetFacts::Lengths::ratio() const noexcept {
+  if (source == 0 || target == 0) return 0;
+  const double of_target = static_cast<double>(source) / target;
+  return std::max(of_target, 1 / of_target);
+}
 
 std::vector<std::size_t> Dataset::samples_up_to(std::size_t length) const {
   std::vector<std::size_t> samples;
@@ -22,7 +27,7 @@ std::uint32_t Dataset::bucket_of(std::size_t sample, std::size_t num_buckets) co
   if (num_buckets == 0) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument, "num_buckets is 0; expected at least 1");
   }
-  const std::size_t width = max_len_ == 0 ? 10 : (max_len_ + num_buckets - 1) / num_buckets;
+  const std::size_t width = facts_.max_len == 0 ? 10 : (facts_.max_len + num_buckets - 1) / num_buckets;
   const std::size_t longer = std::max(source(sample).size(), target(sample).size());
   return static_cast<std::uint32_t>(std::min(num_buckets - 1, longer / width));
 }
@@ -53,46 +58,6 @@ std::vector<std::uint32_t> Dataset::lengths() const {
     result[i] = static_cast<std::uint32_t>(source(i).size() + target(i).size());
   }
   return result;
-}
-
-Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
-               const Vocabulary& target_vocabulary, std::size_t source_max_len, std::size_t target_max_len) {
-  if (text.source.size() != text.target.size()) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("{} source and {} target sentences; expected as many of each",
-                                 text.source.size(), text.target.size()));
-  }
-  if (text.size() > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("{} sentence pairs are too many; sample numbers have 31 bits", text.size()));
-  }
-  Dataset dataset;
-  dataset.max_len_ =
-      source_max_len == 0 || target_max_len == 0 ? 0 : std::max(source_max_len, target_max_len);
-  dataset.source_ends_.reserve(text.size());
-  dataset.target_ends_.reserve(text.size());
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    std::vector<std::int32_t> source = source_vocabulary.encode(text.source[i]);
-    std::vector<std::int32_t> target = target_vocabulary.encode(text.target[i]);
-    if (source.empty() || target.empty()) {
-      ++dataset.dropped_;
-      continue;
-    }
-    const bool cut_source = source_max_len != 0 && source_vocabulary.cut(source, source_max_len);
-    const bool cut_target = target_max_len != 0 && target_vocabulary.cut(target, target_max_len);
-    if (cut_source || cut_target) ++dataset.truncated_;
-    dataset.longest_source_ = std::max(dataset.longest_source_, source.size());
-    dataset.longest_target_ = std::max(dataset.longest_target_, target.size());
-    dataset.source_ids_.insert(dataset.source_ids_.end(), source.begin(), source.end());
-    dataset.target_ids_.insert(dataset.target_ids_.end(), target.begin(), target.end());
-    dataset.source_ends_.push_back(dataset.source_ids_.size());
-    dataset.target_ends_.push_back(dataset.target_ids_.size());
-  }
-  if (dataset.size() == 0) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("none of the {} sentence pairs has text on both sides", text.size()));
-  }
-  return dataset;
 }
 
 void Batch::reserve(std::size_t max_size, std::size_t max_source_length, std::size_t max_target_length) {

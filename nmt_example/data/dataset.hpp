@@ -1,11 +1,12 @@
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
-#include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/vocabulary.hpp"
 
 namespace nmt {
@@ -17,25 +18,49 @@ struct LengthGroup {
   std::size_t longest = 0;                             ///< Of both sides together.
 };
 
+/// What was found when a text was encoded. Plain bytes, as in a data set's file.
+struct DatasetFacts {
+  std::uint64_t pairs = 0;                               ///< That are samples.
+  std::uint64_t empty_source = 0, empty_target = 0;      ///< Dropped pairs: the source (or both), the target.
+  std::uint64_t cut = 0;                                 ///< Pairs of which a side was cut to the maximum.
+  std::uint64_t source_tokens = 0, target_tokens = 0;    ///< Of the samples.
+  std::uint64_t unknown_source = 0, unknown_target = 0;  ///< Of them, <unk>.
+  std::uint64_t longest_source = 0, longest_target = 0;  ///< In tokens, of the samples.
+  std::uint64_t max_len = 0;                             ///< The larger of the maxima; 0: none.
+  std::uint64_t hash = 0;                                ///< Of all tokens.
+
+  /// The pairs whose sides differ most in length, the worst first; without words: there are fewer pairs.
+  struct Lengths {
+    std::uint64_t line = 0;  ///< From 1.
+    std::uint32_t source = 0, target = 0;
+    [[nodiscard]] double ratio() const noexcept;
+  };
+  std::array<Lengths, 10> uneven = {};
+};
+
 /// Sentence pairs as ids, without <s> and </s>. Sample i is the i-th pair that was not dropped.
-/// Memory: 4 bytes a token and 16 a pair.
+/// Memory: 4 bytes a token and 16 a pair; a file's is shared by the ranks of a host, and not all of it need
+/// be in memory at a time. Cheap to copy.
 class Dataset {
  public:
-  [[nodiscard]] std::size_t size() const noexcept { return source_ends_.size(); }
+  /// `ids`: the samples' source and target, one after the other; `ends` [2 pairs]: where each of these ends.
+  /// Both are in `memory`.
+  Dataset(std::shared_ptr<const void> memory, std::span<const std::int32_t> ids,
+          std::span<const std::uint64_t> ends, const DatasetFacts& facts)
+      : memory_(std::move(memory)), ids_(ids), ends_(ends), facts_(facts) {}
+
+  [[nodiscard]] std::size_t size() const noexcept { return ends_.size() / 2; }
   [[nodiscard]] std::span<const std::int32_t> source(std::size_t sample) const noexcept {
-    return slice(source_ids_, source_ends_, sample);
+    return side(2 * sample);
   }
   [[nodiscard]] std::span<const std::int32_t> target(std::size_t sample) const noexcept {
-    return slice(target_ids_, target_ends_, sample);
+    return side(2 * sample + 1);
   }
-
-  /// Pairs left out because a side was empty, and pairs of which a side was cut to the maximum.
-  [[nodiscard]] std::size_t dropped() const noexcept { return dropped_; }
-  [[nodiscard]] std::size_t truncated() const noexcept { return truncated_; }
+  [[nodiscard]] const DatasetFacts& facts() const noexcept { return facts_; }
   /// Tokens of both sides.
-  [[nodiscard]] std::size_t tokens() const noexcept { return source_ids_.size() + target_ids_.size(); }
-  [[nodiscard]] std::size_t longest_source() const noexcept { return longest_source_; }
-  [[nodiscard]] std::size_t longest_target() const noexcept { return longest_target_; }
+  [[nodiscard]] std::size_t tokens() const noexcept { return ids_.size(); }
+  [[nodiscard]] std::size_t longest_source() const noexcept { return facts_.longest_source; }
+  [[nodiscard]] std::size_t longest_target() const noexcept { return facts_.longest_target; }
 
   /// The samples of which no side is longer.
   [[nodiscard]] std::vector<std::size_t> samples_up_to(std::size_t length) const;
@@ -52,27 +77,16 @@ class Dataset {
   [[nodiscard]] std::vector<std::uint32_t> lengths() const;
 
  private:
-  friend Dataset encode(const ParallelText&, const Vocabulary&, const Vocabulary&, std::size_t, std::size_t);
-  static std::span<const std::int32_t> slice(const std::vector<std::int32_t>& ids,
-                                             const std::vector<std::size_t>& ends,
-                                             std::size_t sample) noexcept {
-    const std::size_t begin = sample == 0 ? 0 : ends[sample - 1];
-    return std::span(ids).subspan(begin, ends[sample] - begin);
+  [[nodiscard]] std::span<const std::int32_t> side(std::size_t index) const noexcept {
+    const std::size_t begin = index == 0 ? 0 : ends_[index - 1];
+    return ids_.subspan(begin, ends_[index] - begin);
   }
 
-  std::vector<std::int32_t> source_ids_, target_ids_;
-  std::vector<std::size_t> source_ends_, target_ends_;
-  std::size_t max_len_ = 0;
-  std::size_t dropped_ = 0;
-  std::size_t truncated_ = 0;
-  std::size_t longest_source_ = 0;
-  std::size_t longest_target_ = 0;
+  std::shared_ptr<const void> memory_;
+  std::span<const std::int32_t> ids_;
+  std::span<const std::uint64_t> ends_;
+  DatasetFacts facts_;
 };
-
-/// Encodes text. Pairs with an empty side are dropped; longer sides are cut to the maximum (0: no limit).
-/// Throws `invalid_argument` if no pair is left, or with more than 2^31-1 pairs.
-Dataset encode(const ParallelText& text, const Vocabulary& source_vocabulary,
-               const Vocabulary& target_vocabulary, std::size_t source_max_len, std::size_t target_max_len);
 
 /// One rank's samples of one step, time-major: element [t][b] of an array is at t * size() + b.
 struct Batch {

@@ -1,8 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <vector>
+
+#include "nmt_example/data/line_reader.hpp"
 
 namespace nmt {
 
@@ -14,9 +17,28 @@ struct ParallelText {
   [[nodiscard]] std::size_t size() const noexcept { return source.size(); }
 };
 
-/// Reads the files PREFIX.source_suffix and PREFIX.target_suffix; if one does not exist, the same name with
-/// .gz. Memory: the text. Throws as `LineReader`, and `io` if neither name exists (both are named), or
-/// `corrupt_data` for an empty file or different line counts (both are given).
+/// The pairs of a text one after the other, for `encode`. `text` must live as long.
+std::function<bool(std::string& source, std::string& target)> pairs_of(const ParallelText& text);
+
+/// The file PREFIX.suffix or, if that does not exist, the same name with .gz. Throws `io`, naming both.
+std::filesystem::path text_file(const std::string& prefix, const std::string& suffix);
+
+/// Reads the files PREFIX.source_suffix and PREFIX.target_suffix pair by pair, empty lines included. Throws
+/// as `text_file` and `LineReader`, and `corrupt_data` for an empty file, or when one file ends before the
+/// other (with both line counts).
+class ParallelReader {
+ public:
+  ParallelReader(const std::string& prefix, const std::string& source_suffix,
+                 const std::string& target_suffix);
+
+  /// Returns false at the end.
+  bool next(std::string& source, std::string& target);
+
+ private:
+  LineReader source_, target_;
+};
+
+/// The whole text. Memory: the text.
 ParallelText read_parallel_text(const std::string& prefix, const std::string& source_suffix,
                                 const std::string& target_suffix);
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
+#include <queue>
 #include <set>
 #include <unordered_map>
 
@@ -90,47 +92,54 @@ class SentencePieceModel final : public Vocabulary::Model {
   std::vector<std::int32_t> ours_;  // by SentencePiece's id
 };
 
-class ChosenLines final : public sentencepiece::SentenceIterator {
- public:
-  ChosenLines(std::span<const std::string> lines, std::span<const std::size_t> chosen)
-      : lines_(lines), chosen_(chosen) {}
-
-  [[nodiscard]] bool done() const override { return position_ == chosen_.size(); }
-  void Next() override { ++position_; }
-  [[nodiscard]] const std::string& value() const override { return lines_[chosen_[position_]]; }
-  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
-
- private:
-  std::span<const std::string> lines_;
-  std::span<const std::size_t> chosen_;
-  std::size_t position_ = 0;
-};
-
 constexpr std::size_t longest_line = 4192;  // SentencePiece's own limit in training
 
 /// The lines to train on, in their order; if there are too many, those with the smallest hashes.
-std::vector<std::size_t> choose_lines(std::span<const std::string> lines,
-                                      const VocabularyTraining& training) {
-  std::vector<std::size_t> chosen;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].size() <= longest_line && lines[i].find_first_not_of(" \t") != std::string::npos)
-      chosen.push_back(i);
-  }
-  if (chosen.size() > training.max_sentences) {
-    const auto hash = [&](std::size_t i) { return ddl::mix(ddl::mix(training.seed) ^ i); };
-    const auto end = chosen.begin() + static_cast<std::ptrdiff_t>(training.max_sentences);
-    std::nth_element(chosen.begin(), end, chosen.end(),
-                     [&](std::size_t a, std::size_t b) { return hash(a) < hash(b); });
-    chosen.erase(end, chosen.end());
-    std::sort(chosen.begin(), chosen.end());
-  }
-  return chosen;
-}
+class ChosenLines {
+ public:
+  explicit ChosenLines(const VocabularyTraining& training) : training_(training) {}
 
-std::size_t count_characters(std::span<const std::string> lines, std::span<const std::size_t> chosen) {
+  void add(const std::string& line) {
+    const std::size_t number = lines_++;
+    if (line.size() > longest_line || line.find_first_not_of(" \t") == std::string::npos) return;
+    const std::uint64_t hash = ddl::mix(ddl::mix(training_.seed) ^ number);
+    if (chosen_.size() == training_.max_sentences) {
+      if (hash >= by_hash_.top().first) return;
+      chosen_.erase(by_hash_.top().second);
+      by_hash_.pop();
+    }
+    by_hash_.emplace(hash, number);
+    chosen_.emplace(number, line);
+  }
+
+  /// That were added.
+  [[nodiscard]] std::size_t lines() const noexcept { return lines_; }
+  [[nodiscard]] const std::map<std::size_t, std::string>& chosen() const noexcept { return chosen_; }
+
+ private:
+  VocabularyTraining training_;
+  std::size_t lines_ = 0;
+  std::map<std::size_t, std::string> chosen_;                           // by number
+  std::priority_queue<std::pair<std::uint64_t, std::size_t>> by_hash_;  // hashes and numbers of all chosen
+};
+
+class SentencesOf final : public sentencepiece::SentenceIterator {
+ public:
+  explicit SentencesOf(const std::map<std::size_t, std::string>& lines)
+      : next_(lines.begin()), end_(lines.end()) {}
+
+  [[nodiscard]] bool done() const override { return next_ == end_; }
+  void Next() override { ++next_; }
+  [[nodiscard]] const std::string& value() const override { return next_->second; }
+  [[nodiscard]] sentencepiece::util::Status status() const override { return {}; }
+
+ private:
+  std::map<std::size_t, std::string>::const_iterator next_, end_;
+};
+
+std::size_t count_characters(const std::map<std::size_t, std::string>& lines) {
   std::set<std::string_view> characters = {"\xE2\x96\x81"};
-  for (const std::size_t line : chosen) {
-    const std::string& text = lines[line];
+  for (const auto& [number, text] : lines) {
     for (std::size_t i = 0; i < text.size();) {
       std::size_t length = 1;
       while (i + length < text.size() && (static_cast<unsigned char>(text[i + length]) & 0xC0) == 0x80)
@@ -148,16 +157,17 @@ std::shared_ptr<const Vocabulary::Model> load_sentencepiece_model(std::string_vi
   return std::make_shared<SentencePieceModel>(serialized);
 }
 
-std::string train_sentencepiece_model(std::span<const std::string> lines, std::size_t size,
+std::string train_sentencepiece_model(const std::function<bool(std::string&)>& next, std::size_t size,
                                       const VocabularyTraining& training) {
-  const std::vector<std::size_t> chosen = choose_lines(lines, training);
-  if (chosen.empty()) {
+  ChosenLines lines(training);
+  for (std::string line; next(line);) lines.add(line);
+  if (lines.chosen().empty()) {
     throw Error(
         ErrorCode::invalid_argument,
         fmt::format("no text to train a vocabulary on: none of the {} lines has between 1 and {} bytes",
-                    lines.size(), longest_line));
+                    lines.lines(), longest_line));
   }
-  const std::size_t needed = count_characters(lines, chosen) + 3;
+  const std::size_t needed = count_characters(lines.chosen()) + 3;
   if (size <= needed || size > static_cast<std::size_t>(std::numeric_limits<std::int32_t>::max())) {
     throw Error(
         ErrorCode::invalid_argument,
@@ -177,13 +187,13 @@ std::string train_sentencepiece_model(std::span<const std::string> lines, std::s
       {"num_threads", "2"},
       {"minloglevel", "2"},
   };
-  ChosenLines iterator(lines, chosen);
+  SentencesOf iterator(lines.chosen());
   std::string serialized;
   const auto status = sentencepiece::SentencePieceTrainer::Train(settings, &iterator, &serialized);
   if (!status.ok()) {
     throw Error(ErrorCode::invalid_argument,
-                fmt::format("training a vocabulary of {} pieces on {} lines failed: {}", size, chosen.size(),
-                            status.message()));
+                fmt::format("training a vocabulary of {} pieces on {} lines failed: {}", size,
+                            lines.chosen().size(), status.message()));
   }
   return serialized;
 }

@@ -63,7 +63,17 @@ Vocabulary::Vocabulary(std::shared_ptr<const Model> model) : model_(std::move(mo
 
 Vocabulary Vocabulary::train(std::span<const std::string> lines, std::size_t size,
                              const VocabularyTraining& training) {
-  return from_sentencepiece(train_sentencepiece_model(lines, size, training));
+  const auto next = [lines, i = std::size_t{0}](std::string& line) mutable {
+    if (i == lines.size()) return false;
+    line = lines[i++];
+    return true;
+  };
+  return train_on_lines(next, size, training);
+}
+
+Vocabulary Vocabulary::train_on_lines(const std::function<bool(std::string&)>& next, std::size_t size,
+                                      const VocabularyTraining& training) {
+  return from_sentencepiece(train_sentencepiece_model(next, size, training));
 }
 
 Vocabulary Vocabulary::from_sentencepiece(std::string_view serialized_model) {

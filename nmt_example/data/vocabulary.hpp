@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -68,6 +69,10 @@ class Vocabulary {
   /// for the characters of the text (the message gives the number needed).
   static Vocabulary train(std::span<const std::string> lines, std::size_t size,
                           const VocabularyTraining& training = {});
+  /// The same of lines that `next` gives one by one, until it returns false. Memory: the lines that are
+  /// chosen.
+  static Vocabulary train_on_lines(const std::function<bool(std::string& line)>& next, std::size_t size,
+                                   const VocabularyTraining& training = {});
 
   /// A trained SentencePiece model (the bytes of a .model file). Its ids are renumbered if its special pieces
   /// have other ids. Throws `corrupt_data`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -37,7 +38,7 @@ class Vocabulary::Model {
 /// Throws `corrupt_data`.
 std::shared_ptr<const Vocabulary::Model> load_sentencepiece_model(std::string_view serialized);
 /// Throws `invalid_argument`. Returns the serialized model.
-std::string train_sentencepiece_model(std::span<const std::string> lines, std::size_t size,
+std::string train_sentencepiece_model(const std::function<bool(std::string& line)>& next, std::size_t size,
                                       const VocabularyTraining& training);
 /// Checks the words; `name` identifies their file in messages. Throws `corrupt_data`.
 std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::string> words,

@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <utility>
 
 #include "ddl/error.hpp"
-#include "ddl/hash.hpp"
 #include "nmt_example/data/number_corpus.hpp"
+#include "nmt_example/training/setup.hpp"
 
 namespace nmt {
 namespace {
@@ -23,6 +27,47 @@ Vocabulary vocabulary_from_file(const Options& options, const std::string& suffi
       path, options.subword_option == SubwordOption::bpe ? WordJoining::bpe : WordJoining::words, special);
 }
 
+ParallelText builtin_text(const Options& options) {
+  ParallelText text = number_corpus(CorpusSplit::train, static_cast<std::size_t>(options.builtin_corpus),
+                                    options.random_seed);
+  if (options.language_model) text.source = text.target;
+  return text;
+}
+
+enum class TextSide : bool { source, target };
+
+/// The lines of these sides of the training text, one side after the other.
+std::function<bool(std::string&)> lines_of(const Options& options, std::vector<TextSide> sides) {
+  const auto most = options.max_train > 0 ? static_cast<std::size_t>(options.max_train)
+                                          : std::numeric_limits<std::size_t>::max();
+  if (options.builtin_corpus > 0) {
+    const ParallelText text = builtin_text(options);
+    std::vector<std::string> lines;
+    for (const TextSide side : sides) {
+      const auto& all = side == TextSide::target ? text.target : text.source;
+      lines.insert(lines.end(), all.begin(),
+                   all.begin() + static_cast<std::ptrdiff_t>(std::min(most, all.size())));
+    }
+    return [lines = std::move(lines), i = std::size_t{0}](std::string& line) mutable {
+      if (i == lines.size()) return false;
+      line = lines[i++];
+      return true;
+    };
+  }
+  std::vector<std::filesystem::path> files;
+  for (const TextSide side : sides)
+    files.push_back(
+        text_file(options.train_prefix, side == TextSide::target ? options.tgt : source_suffix(options)));
+  return [files = std::move(files), most, file = std::size_t{0},
+          reader = std::shared_ptr<LineReader>()](std::string& line) mutable {
+    for (; file < files.size(); ++file, reader.reset()) {
+      if (reader == nullptr) reader = std::make_shared<LineReader>(files[file]);
+      if (reader->lines() < most && reader->next(line)) return true;
+    }
+    return false;
+  };
+}
+
 }  // namespace
 
 const std::string& source_suffix(const Options& options) {
@@ -31,31 +76,101 @@ const std::string& source_suffix(const Options& options) {
 
 Texts load_texts(ddl::Context& context, const Options& options) {
   Texts texts;
-  const auto only_first = [&](ParallelText& text) {
-    const auto most = static_cast<std::size_t>(options.max_train);
-    if (most == 0 || text.size() <= most) return;
-    text.source.resize(most);
-    text.target.resize(most);
-  };
-  context.on_all_ranks("read the corpus", [&] {
+  context.on_all_ranks("read the texts to score with", [&] {
     if (options.builtin_corpus > 0) {
-      texts.train = number_corpus(CorpusSplit::train, static_cast<std::size_t>(options.builtin_corpus),
-                                  options.random_seed);
-      only_first(texts.train);
       texts.dev = number_corpus(CorpusSplit::dev, builtin_dev_sentences, 1);
       texts.test = number_corpus(CorpusSplit::test, builtin_test_sentences, 1);
       if (!options.language_model) return;
-      for (ParallelText* text : {&texts.train, &texts.dev, &texts.test}) text->source = text->target;
+      for (ParallelText* text : {&texts.dev, &texts.test}) text->source = text->target;
       return;
     }
-    texts.train = read_parallel_text(options.train_prefix, source_suffix(options), options.tgt);
-    only_first(texts.train);
-    if (!options.dev_prefix.empty())
-      texts.dev = read_parallel_text(options.dev_prefix, source_suffix(options), options.tgt);
-    if (!options.test_prefix.empty())
-      texts.test = read_parallel_text(options.test_prefix, source_suffix(options), options.tgt);
+    for (const auto& [text, prefix] :
+         {std::pair(&texts.dev, &options.dev_prefix), std::pair(&texts.test, &options.test_prefix)}) {
+      if (!prefix->empty()) *text = read_parallel_text(*prefix, source_suffix(options), options.tgt);
+    }
   });
   return texts;
+}
+
+void create_out_dir(const Options& options) {
+  std::error_code error;
+  std::filesystem::create_directories(options.out_dir, error);
+  if (!error) return;
+  throw ddl::Error(ddl::ErrorCode::io,
+                   fmt::format("--out_dir={} cannot be created: {}", options.out_dir, error.message()));
+}
+
+Dataset load_training_data(ddl::Context& context, const Options& options,
+                           const VocabularyPair& vocabularies) {
+  EncodingSettings settings{static_cast<std::size_t>(options.src_max_len),
+                            static_cast<std::size_t>(options.tgt_max_len),
+                            static_cast<std::size_t>(options.max_train), threads_per_rank(context, options)};
+  const auto& [source, target] = vocabularies;
+  std::optional<Dataset> data;
+  const auto run = [&](const char* name, const std::function<void()>& work) {
+    context.on_all_ranks(name, work, ddl::WorkTime::unlimited);
+  };
+  if (options.builtin_corpus > 0) {
+    run("encode the corpus", [&] {
+      const ParallelText text = builtin_text(options);
+      data.emplace(encode(pairs_of(text), source, target, settings));
+    });
+    return std::move(*data);
+  }
+  const auto reader = [&] {
+    return
+        [text = std::make_shared<ParallelReader>(options.train_prefix, source_suffix(options), options.tgt)](
+            std::string& from, std::string& to) { return text->next(from, to); };
+  };
+  if (options.out_dir.empty()) {
+    run("encode the corpus", [&] { data.emplace(encode(reader(), source, target, settings)); });
+    return std::move(*data);
+  }
+  const std::filesystem::path path = std::filesystem::path(options.out_dir) / "train.data";
+  std::uint64_t key = 0;
+  run("encode the corpus", [&] {
+    if (context.local_rank() != 0) return;
+    key = encoding_key(text_file(options.train_prefix, source_suffix(options)),
+                       text_file(options.train_prefix, options.tgt), source, target, settings);
+    if (map_dataset(path, key, true)) return;
+    settings.threads *= context.local_size();
+    create_out_dir(options);
+    encode_to_file(path, key, reader(), source, target, settings);
+  });
+  key = std::stoull(context.broadcast_string(fmt::format("{}", key)));
+  run("map the encoded corpus", [&] {
+    data = map_dataset(path, key, false);
+    if (data) return;
+    throw ddl::Error(
+        ddl::ErrorCode::mismatch,
+        fmt::format("{} is of other training data than rank 0 read; every host needs the same files",
+                    path.string()));
+  });
+  return std::move(*data);
+}
+
+std::string describe(const DatasetFacts& facts) {
+  std::string text;
+  if (facts.empty_source + facts.empty_target > 0) {
+    text += fmt::format("dropped pairs: {} without a source, {} without a target\n", facts.empty_source,
+                        facts.empty_target);
+  }
+  const auto percent = [](std::uint64_t part, std::uint64_t all) {
+    return 100.0 * static_cast<double>(part) / static_cast<double>(all);
+  };
+  if (facts.unknown_source + facts.unknown_target > 0) {
+    text += fmt::format("unknown words: {} of the source ({:.2g}%), {} of the target ({:.2g}%)\n",
+                        facts.unknown_source, percent(facts.unknown_source, facts.source_tokens),
+                        facts.unknown_target, percent(facts.unknown_target, facts.target_tokens));
+  }
+  constexpr double unusual = 3;
+  std::string lines;
+  for (const DatasetFacts::Lengths& pair : facts.uneven) {
+    if (pair.ratio() < unusual) break;
+    lines += fmt::format("{} {} ({}:{})", lines.empty() ? "" : ",", pair.line, pair.source, pair.target);
+  }
+  if (!lines.empty()) text += fmt::format("the most uneven pairs, by line (words of both sides):{}\n", lines);
+  return text;
 }
 
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options) {
@@ -66,7 +181,7 @@ std::optional<VocabularyPair> vocabularies_from_files(const Options& options) {
   return VocabularyPair{std::move(source), std::move(target)};
 }
 
-VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train) {
+VocabularyPair make_vocabularies(ddl::Context& context, const Options& options) {
   std::string source;
   std::string target;
   context.root_only("make the vocabulary", [&] {
@@ -78,18 +193,19 @@ VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, 
     VocabularyTraining settings;
     settings.type = options.subword_option == SubwordOption::bpe ? SubwordType::bpe : SubwordType::unigram;
     settings.seed = options.random_seed;
-    const auto size = static_cast<std::size_t>(options.vocab_size);
+    const auto trained = [&](std::vector<TextSide> sides) {
+      return Vocabulary::train_on_lines(lines_of(options, std::move(sides)),
+                                        static_cast<std::size_t>(options.vocab_size), settings)
+          .serialize();
+    };
     if (options.language_model) {
-      source = target = Vocabulary::train(train.target, size, settings).serialize();
+      source = target = trained({TextSide::target});
     } else if (options.share_vocab) {
-      std::vector<std::string> both = train.source;
-      both.insert(both.end(), train.target.begin(), train.target.end());
-      source = target = Vocabulary::train(both, size, settings).serialize();
+      source = target = trained({TextSide::source, TextSide::target});
     } else {
-      source = (options.use_char_encode ? Vocabulary::bytes_of_words()
-                                        : Vocabulary::train(train.source, size, settings))
-                   .serialize();
-      target = Vocabulary::train(train.target, size, settings).serialize();
+      source =
+          options.use_char_encode ? Vocabulary::bytes_of_words().serialize() : trained({TextSide::source});
+      target = trained({TextSide::target});
     }
   });
   source = context.broadcast_string(source);
@@ -142,18 +258,12 @@ void check_enough_for_ranks(const ddl::Context& context, const Options& options,
       ddl::ErrorCode::invalid_argument,
       fmt::format("{}: {} sentence pairs to train on for {} ranks ({} more have an empty side); every rank "
                   "needs at least one: give more text, or start fewer ranks with mpirun -np",
-                  text, dataset.size(), context.size(), dataset.dropped()));
+                  text, dataset.size(), context.size(),
+                  dataset.facts().empty_source + dataset.facts().empty_target));
 }
 
 void check_same_data(ddl::Context& context, const Dataset& dataset) {
-  ddl::Fnv hash;
-  for (std::size_t i = 0; i < dataset.size(); ++i) {
-    for (const auto side : {dataset.source(i), dataset.target(i)}) {
-      for (const std::int32_t id : side) hash.add(static_cast<std::uint32_t>(id));
-      hash.add(0xffffffff);
-    }
-  }
-  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), hash.value());
+  const std::string mine = fmt::format("{} pairs, hash {:016x}", dataset.size(), dataset.facts().hash);
   const std::string roots = context.broadcast_string(mine);
   context.on_all_ranks("compare the training data", [&] {
     if (mine != roots) {

@@ -5,9 +5,8 @@
 #include <string>
 
 #include "ddl/context.hpp"
-#include "nmt_example/data/dataset.hpp"
 #include "nmt_example/data/embedding_vectors.hpp"
-#include "nmt_example/data/parallel_text.hpp"
+#include "nmt_example/data/encoding.hpp"
 #include "nmt_example/data/vocabulary.hpp"
 #include "nmt_example/options/options.hpp"
 
@@ -19,9 +18,9 @@ struct VocabularyPair {
   Vocabulary target;
 };
 
-/// The texts of a run: the built-in corpus, or the files named by the options. dev and test may be empty.
+/// The texts to score with, of the built-in corpus or of the files named by the options; they may be empty.
 struct Texts {
-  ParallelText train, dev, test;
+  ParallelText dev, test;
 };
 
 /// Suffix of the files that a model reads as its source: a language model's are the target's.
@@ -30,11 +29,21 @@ const std::string& source_suffix(const Options& options);
 /// Every rank reads or generates the texts. Collective; errors are agreed.
 Texts load_texts(ddl::Context& context, const Options& options);
 
+/// Throws `io`. Not collective.
+void create_out_dir(const Options& options);
+
+/// The sentence pairs to train on, encoded. With --out_dir, files' text is encoded by one rank of a host into
+/// out_dir/train.data, which all ranks there map into memory, and which later runs take if it was made from
+/// the same text, vocabularies and lengths. Collective; errors are agreed.
+Dataset load_training_data(ddl::Context& context, const Options& options, const VocabularyPair& vocabularies);
+/// For people: how many pairs are dropped or cut, and what is unusual about the others; lines.
+std::string describe(const DatasetFacts& facts);
+
 /// The vocabularies of --vocab_prefix, if it is set.
 std::optional<VocabularyPair> vocabularies_from_files(const Options& options);
 
 /// From --vocab_prefix, or trained by rank 0 on the text for all. Collective; errors are agreed.
-VocabularyPair make_vocabularies(ddl::Context& context, const Options& options, const ParallelText& train);
+VocabularyPair make_vocabularies(ddl::Context& context, const Options& options);
 
 /// The vectors of --embed_prefix; a side without a file, and with --share_vocab the target, has none.
 struct GivenEmbeddings {

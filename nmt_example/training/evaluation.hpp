@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
-#include "nmt_example/data/dataset.hpp"
+#include "nmt_example/data/encoding.hpp"
 #include "nmt_example/inference/translator.hpp"
 #include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/model/model.hpp"

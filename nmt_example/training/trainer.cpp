@@ -363,11 +363,8 @@ class Trainer {
   void prepare_out_dir() {
     const std::filesystem::path directory = options_.out_dir;
     try {
-      std::filesystem::create_directories(directory);
+      create_out_dir(options_);
       ddl::write_file_atomically(directory / "options.json", to_json(options_) + "\n");
-    } catch (const std::filesystem::filesystem_error& error) {
-      throw ddl::Error(ddl::ErrorCode::io, fmt::format("--out_dir={} cannot be created: {}", options_.out_dir,
-                                                       error.code().message()));
     } catch (const ddl::Error& error) {
       throw ddl::Error(error.code(),
                        fmt::format("--out_dir={} cannot be written to: {}", options_.out_dir, error.what()));
@@ -398,10 +395,12 @@ class Trainer {
         megabytes(model_.workspace_bytes()));
     if (!how_lstm_.empty()) fmt::print(out_, "{}\n", how_lstm_);
     const std::int64_t ranks = context_.size();
+    const DatasetFacts& facts = train_.facts();
     fmt::print(out_, "{} training pairs ({} dropped, {} cut), {} steps an epoch of {}\n", train_.size(),
-               train_.dropped(), train_.truncated(), step_.phases().steps_per_epoch(),
+               facts.empty_source + facts.empty_target, facts.cut, step_.phases().steps_per_epoch(),
                options_.batch_words > 0 ? fmt::format("at most {} words each", options_.batch_words * ranks)
                                         : fmt::format("{} sentences each", options_.batch_size * ranks));
+    out_ << describe(facts);
     out_ << step_.phases().description();
     for (const Flag& flag : all_flags()) {
       const auto* member = std::get_if<Length Options::*>(&flag.member);
@@ -571,8 +570,7 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   std::optional<ddl::Checkpoint> checkpoint;
   if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
   Texts texts = load_texts(context, options);
-  VocabularyPair vocabularies =
-      saved ? saved->vocabularies() : make_vocabularies(context, options, texts.train);
+  VocabularyPair vocabularies = saved ? saved->vocabularies() : make_vocabularies(context, options);
   GivenEmbeddings given;
   if (!saved) {
     context.on_all_ranks("read the given vectors", [&] {
@@ -583,12 +581,10 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
       validate(options);
     });
   }
-  std::optional<Dataset> train_set, dev_set;
-  context.on_all_ranks("encode the corpus", [&] {
+  Dataset train_set = load_training_data(context, options, vocabularies);
+  std::optional<Dataset> dev_set;
+  context.on_all_ranks("encode the dev text", [&] {
     check_sampled_words(options, vocabularies);
-    const auto source_max = static_cast<std::size_t>(options.src_max_len);
-    const auto target_max = static_cast<std::size_t>(options.tgt_max_len);
-    train_set.emplace(encode(texts.train, vocabularies.source, vocabularies.target, source_max, target_max));
     if (texts.dev.size() > 0) {
       dev_set.emplace(encode(texts.dev, vocabularies.source, vocabularies.target,
                              static_cast<std::size_t>(options.src_max_len_infer),
@@ -598,18 +594,17 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     for (ParallelText* text : {&texts.dev, &texts.test}) {
       for (std::string& line : text->target) line = vocabularies.target.join(line);
     }
-    check_enough_for_ranks(context, options, *train_set);
-    texts.train = {};
+    check_enough_for_ranks(context, options, train_set);
   });
-  check_same_data(context, *train_set);
+  check_same_data(context, train_set);
   Epochs epochs = saved ? saved->state().epochs : Epochs();
   context.on_all_ranks("count the steps of an epoch", [&] {
-    epochs.go_on(saved ? saved->state().step : 0, steps_per_epoch(context, options, *train_set));
+    epochs.go_on(saved ? saved->state().step : 0, steps_per_epoch(context, options, train_set));
     set_steps_of_epochs(options, epochs, context.size());
     validate(options);
   });
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
-                  std::move(*train_set), std::move(dev_set), std::move(given), epochs,
+                  std::move(train_set), std::move(dev_set), std::move(given), epochs,
                   checkpoint ? &*checkpoint : nullptr, profile);
   trainer.run(saved ? &*saved : nullptr);
 }

@@ -8,13 +8,14 @@
 #include <fstream>
 #include <functional>
 #include <numeric>
+#include <set>
 #include <sstream>
 #include <string>
 
 #include "ddl/error.hpp"
-#include "nmt_example/data/dataset.hpp"
 #include "nmt_example/data/embedding_vectors.hpp"
 #include "nmt_example/data/line_reader.hpp"
+#include "nmt_example/data/encoding.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/data/parallel_text.hpp"
 #include "nmt_example/data/utf8.hpp"
@@ -169,8 +170,9 @@ TEST_F(Datasets, EncodeDropsEmptySidesAndCutsLongOnes) {
   const nmt::ParallelText text{{"a b", "", "a a a a a", "c"}, {"b", "a", "c c", "a b c a"}};
   const auto data = nmt::encode(text, words, words, 3, 3);
   ASSERT_EQ(data.size(), 3U);
-  EXPECT_EQ(data.dropped(), 1U);
-  EXPECT_EQ(data.truncated(), 2U);
+  EXPECT_EQ(data.facts().empty_source, 1U);
+  EXPECT_EQ(data.facts().empty_target, 0U);
+  EXPECT_EQ(data.facts().cut, 2U);
   EXPECT_TRUE(std::ranges::equal(data.source(1), std::vector{3, 3, 3}));
   EXPECT_TRUE(std::ranges::equal(data.target(2), std::vector{3, 4, 5}));
   EXPECT_EQ(data.lengths(), (std::vector<std::uint32_t>{3, 5, 4}));
@@ -207,6 +209,86 @@ TEST_F(Datasets, BucketsFollowTheLongerSide) {
   EXPECT_EQ(nmt::encode(text, words, words, 0, 0).buckets(5),
             (std::vector<std::uint32_t>{0, 0, 1, 1, 2, 4, 4, 4}));
   EXPECT_THROW(data.buckets(0), ddl::Error);
+}
+
+// Sentences from a file would be others than those of the text, or of another text, or damaged.
+TEST_F(Datasets, AFileIsWhatItWasMadeFrom) {
+  const auto text = nmt::number_corpus(nmt::CorpusSplit::train, 9000, 1);
+  const auto source = nmt::Vocabulary::train(text.source, 100),
+             target = nmt::Vocabulary::train(text.target, 120);
+  const nmt::EncodingSettings settings{40, 30, 0, 3};
+  const auto expected = nmt::encode(text, source, target, 40, 30);
+  const std::string file = path("train.data");
+  nmt::encode_to_file(file, 7, nmt::pairs_of(text), source, target, settings);
+  const auto found = nmt::map_dataset(file, 7, true).value();
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    ASSERT_TRUE(std::ranges::equal(found.source(i), expected.source(i))) << i;
+    ASSERT_TRUE(std::ranges::equal(found.target(i), expected.target(i))) << i;
+  }
+  EXPECT_EQ(found.lengths(), expected.lengths());
+  EXPECT_EQ(found.buckets(5), expected.buckets(5));
+  EXPECT_EQ(found.facts().hash, expected.facts().hash);
+  EXPECT_FALSE(nmt::map_dataset(file, 8, true)) << "of another key";
+  EXPECT_FALSE(nmt::map_dataset(path("none"), 7, true));
+
+  const std::string bytes = ddl::test::contents(file);
+  for (const std::size_t place : {std::size_t{0}, std::size_t{17}, std::size_t{5000}, bytes.size() - 9}) {
+    std::string damaged = bytes;
+    damaged[place] = static_cast<char>(damaged[place] ^ 1);
+    write("train.data", damaged);
+    EXPECT_FALSE(nmt::map_dataset(file, 7, true)) << "byte " << place;
+  }
+  for (const std::size_t size : {std::size_t{0}, std::size_t{100}, bytes.size() - 1}) {
+    write("train.data", bytes.substr(0, size));
+    EXPECT_FALSE(nmt::map_dataset(file, 7, true)) << "cut to " << size;
+  }
+  expect_error(ErrorCode::io, {"nowhere", "cannot be written"}, [&] {
+    nmt::encode_to_file(path("nowhere/train.data"), 7, nmt::pairs_of(text), source, target, settings);
+  });
+}
+
+// A run would train on an older text, or with other vocabularies, than it is given.
+TEST_F(Datasets, KeysAreOfTextVocabulariesAndLengths) {
+  write("s", "a\n");
+  write("t", "b\n");
+  write("v", "a\nb\n");
+  write("w", "b\na\n");
+  const auto v = nmt::Vocabulary::from_word_list(path("v")), w = nmt::Vocabulary::from_word_list(path("w"));
+  const auto key = [&](const nmt::Vocabulary& source, const nmt::Vocabulary& target,
+                       const nmt::EncodingSettings& settings) {
+    return nmt::encoding_key(path("s"), path("t"), source, target, settings);
+  };
+  std::set<std::uint64_t> keys = {key(v, v, {}),        key(v, w, {}),        key(w, v, {}),
+                                  key(v, v, {5, 0, 0}), key(v, v, {0, 5, 0}), key(v, v, {0, 0, 5})};
+  EXPECT_EQ(key(v, v, {0, 0, 0, 4}), key(v, v, {})) << "threads change nothing";
+  write("s", "b\n");
+  keys.insert(key(v, v, {}));
+  write("t", "a\n");
+  keys.insert(key(v, v, {}));
+  write("t", "a\n\n");
+  keys.insert(key(v, v, {}));
+  EXPECT_EQ(keys.size(), 9U);
+}
+
+// A person would not learn that pairs are dropped, or that lines do not belong together.
+TEST_F(Datasets, WhatIsUnusualIsNoted) {
+  write("v", "a\nb\n");
+  const auto words = nmt::Vocabulary::from_word_list(path("v"));
+  nmt::ParallelText text{{"a", "", "a b", "a", "x a"}, {"a b", "a", "", "a b a b a", "a"}};
+  const auto facts = nmt::encode(text, words, words, 3, 3).facts();
+  EXPECT_EQ(facts.pairs, 3U);
+  EXPECT_EQ(facts.empty_source, 1U);
+  EXPECT_EQ(facts.empty_target, 1U);
+  EXPECT_EQ(facts.cut, 1U);
+  EXPECT_EQ(facts.unknown_source, 1U);
+  EXPECT_EQ(facts.unknown_target, 0U);
+  EXPECT_EQ(facts.source_tokens, 4U);
+  EXPECT_EQ(facts.uneven[0].line, 4U);
+  EXPECT_EQ(facts.uneven[0].ratio(), 5);
+  EXPECT_EQ(facts.uneven[1].line, 1U);
+  EXPECT_EQ(facts.uneven[2].line, 5U);
+  EXPECT_EQ(facts.uneven[3].line, 0U) << "there are three pairs";
 }
 
 // Batches by words would be cut for other lengths than the samples have.

@@ -9,6 +9,7 @@
 #include <map>
 #include <numeric>
 
+#include "nmt_example/data/encoding.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/data/sentence_noise.hpp"
 #include "support/temporary_directory.hpp"

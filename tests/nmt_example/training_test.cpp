@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -242,6 +243,29 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
     expect_same_bits(read_log(path("resumed.jsonl")), whole);
     expect_same_tensors(path("resumed") / "step-0000000024", path("whole") / "step-0000000024");
   }
+}
+
+// A run would encode its text again at each start; or not, though the text has changed.
+TEST_F(Training, EncodedTextIsKeptBesideTheCheckpoints) {
+  ParsedOptions parsed = options();
+  parsed.options.num_train_steps = 2;
+  parsed.options.out_dir = path("out").string();
+  run(2, parsed);
+  const fs::path data = path("out") / "train.data";
+  const auto inode = [&] {
+    struct stat status {};
+    EXPECT_EQ(::stat(data.c_str(), &status), 0);
+    return status.st_ino;
+  };
+  const auto first = inode();
+  parsed.options.num_train_steps = 4;
+  run(2, parsed);
+  EXPECT_EQ(inode(), first) << "encoded again";
+  write_corpus("train", 250, CorpusSplit::train);
+  parsed.options.num_train_steps = 6;
+  const std::string message = error_of_run(2, parsed, ddl::ErrorCode::mismatch);
+  EXPECT_NE(message.find("other sentences"), std::string::npos) << message;
+  EXPECT_NE(inode(), first) << "the old text's";
 }
 
 // Batches by words would be larger than was asked for, or than the memory that is planned for them; or depend
@@ -670,8 +694,8 @@ TEST_F(Training, BestCheckpointsOutliveAResumedRunThatIsNotBetter) {
     parsed.options.num_train_steps = steps;
     run(2, parsed);
   }
-  EXPECT_EQ(names_in(path("out")),
-            (std::set<std::string>{"best_rouge", "best_word_accuracy", "options.json", "step-0000000008"}));
+  EXPECT_EQ(names_in(path("out")), (std::set<std::string>{"best_rouge", "best_word_accuracy", "options.json",
+                                                          "step-0000000008", "train.data"}));
   for (const char* keeper : {"best_rouge", "best_word_accuracy"}) {
     EXPECT_EQ(kept(path("out"), keeper, "step-0000000008").steps, std::set<std::string>{"step-0000000004"});
     EXPECT_GE(kept(path("out"), keeper, "step-0000000008").score, 0);
@@ -943,6 +967,8 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
   ParsedOptions parsed = options();
   parsed.options.steps_per_eval = 2;
   parsed.options.num_keep_ckpts = 3;
+  ddl::InProcessOptions settings = quiet();
+  settings.hosts = {"a", "b", "c"};
   ddl::run_in_process(
       3,
       [&](ddl::Context& context) {
@@ -952,11 +978,14 @@ TEST_F(Training, RankZeroAloneWritesAndKeepsTheLastCheckpoints) {
         std::ostringstream out;
         train(context, own, out);
       },
-      quiet());
+      settings);
   EXPECT_TRUE(fs::exists(path("log0")));
-  for (const char* name : {"out1", "out2", "log1", "log2"}) EXPECT_FALSE(fs::exists(path(name))) << name;
-  EXPECT_EQ(names_in(path("out0")), (std::set<std::string>{"best_bleu", "options.json", "step-0000000008",
-                                                           "step-0000000010", "step-0000000012"}));
+  for (const char* name : {"log1", "log2"}) EXPECT_FALSE(fs::exists(path(name))) << name;
+  for (const char* name : {"out1", "out2"})
+    EXPECT_EQ(names_in(path(name)), std::set<std::string>{"train.data"}) << "each host has its own";
+  EXPECT_EQ(names_in(path("out0")),
+            (std::set<std::string>{"best_bleu", "options.json", "step-0000000008", "step-0000000010",
+                                   "step-0000000012", "train.data"}));
   const Options saved = options_from_json(ddl::test::contents(path("out0") / "options.json"));
   EXPECT_EQ(saved.num_units, 16);
   EXPECT_EQ(saved.train_prefix, parsed.options.train_prefix);
@@ -1145,7 +1174,7 @@ TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
   parsed.options.out_dir = path("out").string();
   run(3, parsed);
   const std::set<std::string> names = names_in(path("out"));
-  EXPECT_EQ(names.size(), 3u);
+  EXPECT_EQ(names.size(), 4u);
   EXPECT_EQ(names.count("best_bleu"), 1u);
   EXPECT_EQ(names.count("step-0000000001") + names.count("step-0000000002"), 1u);
 }
