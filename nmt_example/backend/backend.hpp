@@ -94,6 +94,12 @@ struct CellRows {
   double forget_bias = 0;
 };
 
+/// Names work that is done again and again.
+struct WorkKey {
+  std::uint64_t group = 0;
+  std::uint64_t part = 0;
+};
+
 /// The computations that a model is made of, in the memory of one device. Every layer is written once against
 /// this interface. `cpu` computes in fp32 on oneDNN; `cuda` on cuBLAS and kernels of its own;
 /// `reference` in fp64 with plain loops, as the oracle of tests. Tensors of one call have the backend's type
@@ -114,8 +120,9 @@ class Backend {
   [[nodiscard]] virtual CUstream_st* stream() const { return nullptr; }
 
   /// Runs `work`, whose calls of this backend are the same, with the same arguments, whenever it is given
-  /// with this key. A backend may record them, and later do them again without running `work`.
-  virtual void replay(std::uint64_t /*key*/, const std::function<void()>& work) { work(); }
+  /// with this key. A backend may record them, and later do them again without running `work`. It forgets
+  /// the work of a group together: where all of it is given each time, all of it runs or none.
+  virtual void replay(const WorkKey& /*key*/, const std::function<void()>& work) { work(); }
   /// Whether it does, so that keys should be few.
   [[nodiscard]] virtual bool records() const { return false; }
 
@@ -290,7 +297,7 @@ class Backend {
   /// sums[1] += the smoothed loss sum of (1 - e) * -log p(target) + e * mean_v(-log p(v)).
   /// Sets `gradient`, if it has memory, to `scale` (in the backend's memory; null: 1) times the gradient of
   /// the smoothed loss; it may be the logits themselves, or a 16-bit tensor whose rows begin where theirs do.
-  /// Logits are overwritten.
+  /// Logits are overwritten. A row with a negative target has no loss, and a gradient of zeros.
   virtual void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                                      const Tensor& gradient, const double* scale, const Tensor& sums) = 0;
   /// Rows become log-probabilities.

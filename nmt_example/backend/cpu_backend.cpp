@@ -403,6 +403,14 @@ class CpuBackend final : public Backend {
     row_losses_.resize(std::max(row_losses_.size(), static_cast<std::size_t>(logits.rows)));
     for_rows(logits.rows, logits.cols * 20, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {
+        if (targets.data[r] < 0) {
+          row_losses_[static_cast<std::size_t>(r)] = {};
+          if (gradient.data != nullptr) {
+            std::memset(row_bytes(gradient, r), 0,
+                        static_cast<std::size_t>(gradient.cols) * ddl::size_of(gradient.type));
+          }
+          continue;
+        }
         row_losses_[static_cast<std::size_t>(r)] =
             cpu::cross_entropy_row(row(logits, r), logits.cols, targets.data[r],
                                    static_cast<float>(label_smoothing), factor, gradient.type != logits.type);

@@ -406,6 +406,10 @@ class ReferenceBackend final : public Backend {
     double* const sum = sums.as<double>();
     for (Index r = 0; r < logits.rows; ++r) {
       const Index target = at(targets, r);
+      if (target < 0) {
+        for (Index v = 0; gradient.data != nullptr && v < logits.cols; ++v) at(logits, r, v) = 0;
+        continue;
+      }
       const double largest = row_max(logits, r);
       const double normaliser = log_sum_exp(logits, r, largest);
       const auto log_probability = [&](Index v) { return at(logits, r, v) - largest - normaliser; };

@@ -7,6 +7,12 @@
 #include <span>
 
 namespace nmt {
+namespace {
+
+/// The first of the numbers of replayed parts of which each layer has one.
+constexpr int of_layers = 4;
+
+}  // namespace
 
 Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
     : embedded_columns_(shape.target_embedding),
@@ -160,15 +166,17 @@ Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
   Tensor d_above = d_output_;
   for (std::size_t l = layers_.size(); l-- > attending_;) {
     const Tensor d_inputs = l == 0 ? d_embedded_ : d_inputs_[l % 2];
-    if (l == 0 && attention_) {
-      attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
-    }
-    layers_[l].backward(step, d_above, {}, d_inputs);
+    step.replay(this, of_layers + static_cast<int>(l), [&] {
+      if (l == 0 && attention_) {
+        attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
+      }
+      layers_[l].backward(step, d_above, {}, d_inputs);
+      if (l == 0 || !attention_) return;
+      // The last steps' old contexts have no step after them, and the first one's is a constant.
+      const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
+      backend.add(context_part(d_inputs).row_range(steps_ * rows_ - rows, rows), d_fed_.row_range(0, rows));
+    });
     d_above = l == 0 ? d_inputs : part_below(d_inputs);
-    if (l == 0 || !attention_) continue;
-    // The last steps' old contexts have no step after them, and the first one's is a constant.
-    const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
-    backend.add(context_part(d_inputs).row_range(steps_ * rows_ - rows, rows), d_fed_.row_range(0, rows));
   }
   return d_above;
 }
@@ -179,31 +187,33 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
   const Tensor d_below = backward_above(step, source);
   if (attending_ > 0) {
     const Tensor d_query = all_attend_ ? d_queries_ : d_below;
-    for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
     step.replay(this, 1, [&] {
+      for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
       for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
+      if (all_attend_) {
+        backend.gemm(Transpose::yes, Transpose::no, querying().output(), d_fed_, true,
+                     query_rows(step.gradient(output_kernel_)));
+      }
     });
-    if (all_attend_) {
-      backend.gemm(Transpose::yes, Transpose::no, querying().output(), d_fed_, true,
-                   query_rows(step.gradient(output_kernel_)));
-    }
     for (std::size_t l = attending_; l-- > 0;) {
       layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
     }
   }
-  if (!attention_ && !source.d_memory.empty()) backend.zero(source.d_memory);
-  embedding_.backward(step, d_embedded_, ids);
-  if (attention_) {
-    attention_->finish(step, source, querying().output(), d_fed_);
-    if (all_attend_) step.added_gradient(output_kernel_);
-  }
-  for (std::size_t l = 0; l < source.d_states.size(); ++l) {
-    const RnnState to = source.d_states[l];
-    const RnnState from = passes_state_ ? layers_[l].d_initial_state() : RnnState();
-    passes_state_ ? backend.copy(from.h, to.h) : backend.zero(to.h);
-    if (to.c.data == nullptr) continue;
-    passes_state_ ? backend.copy(from.c, to.c) : backend.zero(to.c);
-  }
+  step.replay(this, 3, [&] {
+    if (!attention_ && !source.d_memory.empty()) backend.zero(source.d_memory);
+    embedding_.backward(step, d_embedded_, ids);
+    if (attention_) {
+      attention_->finish(step, source, querying().output(), d_fed_);
+      if (all_attend_) step.added_gradient(output_kernel_);
+    }
+    for (std::size_t l = 0; l < source.d_states.size(); ++l) {
+      const RnnState to = source.d_states[l];
+      const RnnState from = passes_state_ ? layers_[l].d_initial_state() : RnnState();
+      passes_state_ ? backend.copy(from.h, to.h) : backend.zero(to.h);
+      if (to.c.data == nullptr) continue;
+      passes_state_ ? backend.copy(from.c, to.c) : backend.zero(to.c);
+    }
+  });
 }
 
 void Decoder::plan_search(Arena& arena, std::int64_t sentences, std::int64_t source_steps,

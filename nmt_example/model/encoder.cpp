@@ -115,7 +115,7 @@ class StackedEncoder final : public Encoder {
       backward(step, stacks_[s], of_reader(d_joined_, s), first ? d_embedded_ : d_second_);
       if (!first) step.backend.add(d_second_, d_embedded_);
     }
-    embedding_.backward(step, d_embedded_, ids);
+    step.replay(this, 0, [&] { embedding_.backward(step, d_embedded_, ids); });
   }
 
   [[nodiscard]] std::int64_t depth() const override { return type_ == EncoderType::bi ? 2 * units_ : units_; }

@@ -21,7 +21,8 @@ std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, cons
   std::uint64_t key = std::bit_cast<std::uint64_t>(dropout.rate);
   key = mixed(key, std::bit_cast<std::uint64_t>(dropout.output_rate));
   key = mixed(key, dropout.per_sentence ? 1 : 0);
-  for (const void* const memory : {arena.block(), static_cast<const void*>(parameters.values().data)})
+  for (const void* const memory : {arena.block(), static_cast<const void*>(parameters.values().data),
+                                   static_cast<const void*>(parameters.gradients().data)})
     key = mixed(key, reinterpret_cast<std::uintptr_t>(memory));
   key = mixed(key, arena.used());
   for (const std::int64_t size : sizes) key = mixed(key, static_cast<std::uint64_t>(size));
@@ -154,6 +155,27 @@ void Model::upload_ids(const Indices& to, std::span<const std::int32_t> ids) {
   backend_.upload(to.range(count, to.size - count), host_padding_);
 }
 
+/// The rows that have a target word. Where the loss is recorded, some of the others are added, with no target
+/// (-1), so that most batches of a shape have a number of rows that there was before.
+void Model::list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records) {
+  host_rows_.clear();
+  host_targets_.clear();
+  const auto list = [&](bool targets, std::size_t most) {
+    for (std::int64_t row = 0; row < sizes.target_steps * sizes.sentences && host_rows_.size() < most;
+         ++row) {
+      const std::int64_t t = row / sizes.sentences;
+      if ((t < batch.target_lengths[static_cast<std::size_t>(row % sizes.sentences)]) != targets) continue;
+      host_rows_.push_back(static_cast<std::int32_t>(row));
+      host_targets_.push_back(targets ? batch.target_out[static_cast<std::size_t>(row)] : -1);
+    }
+  };
+  const std::int64_t all = sizes.target_steps * sizes.sentences;
+  list(true, static_cast<std::size_t>(all));
+  if (!records) return;
+  const auto words = static_cast<std::int64_t>(host_rows_.size());
+  list(false, static_cast<std::size_t>(std::min(rounded_up(words, (all + 15) / 16), all)));
+}
+
 void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, const Tensor& sums, GradientUse use) {
   const bool training = ready != nullptr;
@@ -171,19 +193,11 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
     }
     return;
   }
-  host_rows_.clear();
-  host_targets_.clear();
-  for (std::int64_t t = 0; t < batch.target_steps; ++t) {
-    for (std::int64_t b = 0; b < batch.sentences; ++b) {
-      if (t >= batch.target_lengths[static_cast<std::size_t>(b)]) continue;
-      const std::int64_t row = t * batch.sentences + b;
-      host_rows_.push_back(static_cast<std::int32_t>(row));
-      host_targets_.push_back(batch.target_out[static_cast<std::size_t>(row)]);
-    }
-  }
-  const auto words = static_cast<std::int64_t>(host_rows_.size());
-
   const BatchLimits sizes = padded(batch);
+  // Words are drawn, and their weights gathered, on the host.
+  const bool records_loss = backend_.records() && !(training && shape_.sampled_words > 0);
+  list_loss_rows(batch, sizes, records_loss);
+  const auto words = static_cast<std::int64_t>(host_rows_.size());
   plan(sizes, training);
   upload_ids(source_, batch.source);
   backend_.upload(source_lengths_, batch.source_lengths);
@@ -209,7 +223,7 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   };
   missing_.clear();
   for (const ParameterSpec& parameter : layout_.parameters) missing_.push_back(parameter.uses);
-  const BackwardProgress progress{ready, missing_};
+  BackwardProgress progress{ready, missing_, added_};
   const StepContext step{
       .backend = backend_,
       .parameters = parameters_,
@@ -221,12 +235,27 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
       .backward = training ? &progress : nullptr};
   auto& [encoder, decoder, projection] = network_;
   tell("forward");
-  encoder->forward(step, source_, source_lengths_);
-  decoder.forward(step, encoder->result(), target_in_);
+  step.replay(this, 0, [&] {
+    encoder->forward(step, source_, source_lengths_);
+    decoder.forward(step, encoder->result(), target_in_);
+  });
   tell("loss");
-  projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words), host_targets_,
-                  label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_,
-                  training ? sums : sums_);
+  const Tensor& loss_sums = training ? sums : sums_;
+  const auto loss = [&] {
+    projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words),
+                    host_targets_, label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_,
+                    loss_sums);
+  };
+  if (records_loss) {
+    std::uint64_t key =
+        mixed(static_cast<std::uint64_t>(words), std::bit_cast<std::uint64_t>(label_smoothing));
+    for (const void* const memory :
+         {static_cast<const void*>(loss_scale_), static_cast<const void*>(loss_sums.data)})
+      key = mixed(key, std::bit_cast<std::uintptr_t>(memory));
+    step.replay(this, 1, loss, key);
+  } else {
+    loss();
+  }
   if (training) {
     tell("backward");
     decoder.backward(step, encoder->result(), target_in_);

@@ -101,6 +101,7 @@ class Model {
   std::size_t bytes_of(const BatchLimits& sizes, bool training);
   [[nodiscard]] const BatchLimits* limits_of(const BatchView& batch) const;
   [[nodiscard]] BatchLimits padded(const BatchView& batch) const;
+  void list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records);
   void upload_ids(const Indices& to, std::span<const std::int32_t> ids);
 
   Backend& backend_;
@@ -120,6 +121,7 @@ class Model {
   std::vector<std::int32_t> host_rows_, host_targets_, host_padding_, host_samples_;
   const double* loss_scale_ = nullptr;
   std::vector<int> missing_;  // see BackwardProgress
+  AddedGradients added_;
   PartFunction on_part_;
 
   friend class SearchModel;

@@ -48,32 +48,32 @@ Tensor RnnLayer::output() const {
 
 void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
                        const RnnState& initial) {
-  drop_ahead(step, inputs);
-  start(step, initial);
-  lengths_ = lengths;
-  at_once_ = cell_->forward_layer(step, whole());
-  if (!at_once_) {
-    cell_->project(step, ahead_, gates_);
-    step.replay(this, 0, [&] {
+  step.replay(this, 0, [&] {
+    drop_ahead(step, inputs);
+    start(step, initial);
+    lengths_ = lengths;
+    at_once_ = cell_->forward_layer(step, whole());
+    if (!at_once_) {
+      cell_->project(step, ahead_, gates_);
       for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
-    });
-  }
-  if (residual_) step.backend.add(inputs.front(), output_);
+    }
+    if (residual_) step.backend.add(inputs.front(), output_);
+  });
 }
 
 void RnnLayer::backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
                         const Tensor& d_inputs) {
-  start_backward(step, d_final);
-  if (at_once_) {
-    cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
-    drop_back(step, d_inputs);
-  } else {
-    step.replay(this, 1, [&] {
+  step.replay(this, 1, [&] {
+    start_backward(step, d_final);
+    if (at_once_) {
+      cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
+      drop_back(step, d_inputs);
+    } else {
       for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
-    });
-    finish_backward(step, d_inputs);
-  }
-  if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
+      finish_backward(step, d_inputs);
+    }
+    if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
+  });
 }
 
 CellLayer RnnLayer::whole() const {
@@ -175,11 +175,13 @@ Tensor RnnLayer::d_input(const StepContext& step, std::size_t part, std::int64_t
 }
 
 void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
-  const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
-  cell_->add_gradients(step, {ahead_, input, gates_, saved_, sums_});
-  if (d_ahead.data == nullptr) return;
-  cell_->project_back(step, gates_, d_ahead);
-  drop_back(step, d_ahead);
+  step.replay(this, 2, [&] {
+    const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
+    cell_->add_gradients(step, {ahead_, input, gates_, saved_, sums_});
+    if (d_ahead.data == nullptr) return;
+    cell_->project_back(step, gates_, d_ahead);
+    drop_back(step, d_ahead);
+  });
 }
 
 void RnnLayer::set_rows(std::int64_t parents, const Indices& sources) {

@@ -2,6 +2,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "nmt_example/backend/backend.hpp"
@@ -29,10 +31,15 @@ struct DropoutSettings {
   bool per_sentence = false;  ///< All words of a sentence lose the same elements (Gal and Ghahramani 2016).
 };
 
+/// The gradients that work adds to, by the layer and the number of the part that it is.
+using AddedGradients = std::map<std::pair<const void*, int>, std::vector<std::size_t>>;
+
 /// The uses of each parameter whose part of the gradient is still missing in a backward pass.
 struct BackwardProgress {
   const ReadyFunction* ready;
   std::vector<int>& missing;
+  AddedGradients& added;                       ///< Kept, as recorded work does not say it again.
+  std::vector<std::size_t>* inside = nullptr;  ///< Of the work that is running, if a backend may record it.
 };
 
 /// The step that a layer works in.
@@ -42,9 +49,9 @@ struct StepContext {
   DropoutSettings dropout;
   Indices samples;  ///< [sentences] number of each sentence in the data set; repeated for each row, if
                     ///< dropout is the same for all words of a sentence
-  const PhiloxKey* dropout_keys = nullptr;     ///< Of the layout's dropouts, in the backend's memory.
-  std::uint64_t batch_key = 0;                 ///< Equal for batches of equal sizes in the same memory.
-  const BackwardProgress* backward = nullptr;  ///< Null unless the step has a backward pass.
+  const PhiloxKey* dropout_keys = nullptr;  ///< Of the layout's dropouts, in the backend's memory.
+  std::uint64_t batch_key = 0;              ///< Equal for batches of equal sizes in the same memory.
+  BackwardProgress* backward = nullptr;     ///< Null unless the step has a backward pass.
 
   [[nodiscard]] Tensor value(std::size_t parameter) const { return parameters.value(parameter); }
   [[nodiscard]] Tensor gradient(std::size_t parameter) const { return parameters.gradient(parameter); }
@@ -63,16 +70,25 @@ struct StepContext {
       backend.dropout(x, y, key, rate, samples, first_position, first_column);
     }
   }
-  /// Runs a part of a layer's work that is the same for all batches of equal sizes; see `Backend::replay`.
-  void replay(const void* layer, int part, const std::function<void()>& work) const {
-    std::uint64_t key = batch_key;
-    for (const std::uint64_t value : {static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(layer)),
-                                      static_cast<std::uint64_t>(part)})
-      key = mixed(key, value);
-    backend.replay(key, work);
+  /// Runs a part of a layer's work that is the same for all batches of equal sizes, and equal `more`; see
+  /// `Backend::replay`. Gradients are final after it, because nothing can be told while it is replayed.
+  void replay(const void* layer, int part, const std::function<void()>& work, std::uint64_t more = 0) const {
+    WorkKey key{batch_key, static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(layer))};
+    key.part = mixed(mixed(key.part, static_cast<std::uint64_t>(part)), more);
+    if (backward == nullptr || !backend.records()) return backend.replay(key, work);
+    std::vector<std::size_t>& added = backward->added[{layer, part}];
+    std::vector<std::size_t>* const around = backward->inside;
+    backend.replay(key, [&] {
+      added.clear();
+      backward->inside = &added;
+      work();
+    });
+    backward->inside = around;
+    for (const std::size_t parameter : added) added_gradient(parameter);
   }
   /// A layer has added its part of the parameter's gradient.
   void added_gradient(std::size_t parameter) const {
+    if (backward->inside != nullptr) return backward->inside->push_back(parameter);
     if (--backward->missing[parameter] == 0) (*backward->ready)(parameter);
   }
 };

@@ -579,6 +579,27 @@ TEST_P(BackendOperation, SoftmaxOfExtremeLogits) {
   expect_reference(operation, {Values(3, 129, 128 * fp32_roundoff)});
 }
 
+// Rows that only make a batch's number of them a usual one would change the loss and the gradients.
+TEST_P(BackendOperation, RowsWithoutATargetHaveNoLoss) {
+  for (const std::int64_t vocabulary : {1, 17, 64, 1027}) {
+    SCOPED_TRACE(vocabulary);
+    const Values x = random_.values(4, vocabulary, -10, 10);
+    const auto operation = [&](Memory& memory) {
+      const Tensor logits = memory.tensor(x), other = memory.tensor(x);
+      const Tensor sums = memory.sums({100, 0}), same = memory.sums({100, 0});
+      const Indices targets = memory.indices({-1, 0, -1, static_cast<std::int32_t>(vocabulary - 1)});
+      memory->softmax_cross_entropy(logits, targets, 0.1, logits, nullptr, sums);
+      memory->softmax_cross_entropy(other, targets, 0.1, {}, nullptr, same);
+      for (const std::int64_t row : {0, 2})
+        EXPECT_TRUE(close(memory.read(logits.row_range(row, 1)), Values(1, vocabulary), 0));
+      EXPECT_TRUE(close(memory.read(same), memory.read(sums), 0));
+      return Outputs{memory.read(sums), memory.read(logits)};
+    };
+    const double error = 512 * fp32_roundoff;
+    expect_reference(operation, {Values(1, 2, 100 * error), Values(4, vocabulary, error)});
+  }
+}
+
 TEST_P(BackendOperation, ANanLogitReachesTheLoss) {
   for (const std::int64_t place : {0, 5, 63, 128}) {
     Memory memory(*backend_, GetParam().layout);

@@ -195,7 +195,7 @@ TEST_F(Cuda, RecordedEmbeddingGradientsAreThoseOfNewWords) {
     const auto of_batch = random_.integers(words, 0, 10 * time % 30);
     memory.write(gradient, values);
     cuda_->upload(ids, of_batch);
-    cuda_->replay(1, [&] { cuda_->embedding_backward(gradient, ids, table); });
+    cuda_->replay({1, 0}, [&] { cuda_->embedding_backward(gradient, ids, table); });
     expected = embedding_gradients(values, of_batch, expected);
     EXPECT_TRUE(close(memory.read(table), expected, 0)) << "time " << time + 1;
   }
@@ -211,7 +211,7 @@ TEST_F(Cuda, RecordedWorkIsDoneAgainOnNewValues) {
   for (int time = 0; time < 4; ++time) {
     const Values values = random_.values(5, 70);
     memory.write(x, values);
-    cuda_->replay(1, [&] {
+    cuda_->replay({1, 0}, [&] {
       ++runs;
       cuda_->gemm(Transpose::no, Transpose::no, x, weights, false, product);
       cuda_->add(product, sums);
@@ -231,7 +231,7 @@ TEST_F(Cuda, KeepsTheWorkThatWasUsedLast) {
   const Tensor x = memory.tensor(1, 1);
   std::map<std::uint64_t, int> runs;
   const auto replay = [&](std::uint64_t key) {
-    cuda_->replay(key, [&] {
+    cuda_->replay({key, 0}, [&] {
       ++runs[key];
       cuda_->zero(x);
     });
@@ -253,9 +253,9 @@ class CountingBackend final : public WrappedBackend {
  public:
   using WrappedBackend::WrappedBackend;
   [[nodiscard]] bool records() const override { return inner_records_; }
-  void replay(std::uint64_t key, const std::function<void()>& work) override {
+  void replay(const WorkKey& key, const std::function<void()>& work) override {
     ++calls_;
-    keys_.insert(key);
+    keys_.insert({key.group, key.part});
     inner().replay(key, [&] {
       ++runs_;
       work();
@@ -271,7 +271,7 @@ class CountingBackend final : public WrappedBackend {
   void after(const Work&) override {}
 
   bool inner_records_ = inner().records();
-  std::set<std::uint64_t> keys_;
+  std::set<std::pair<std::uint64_t, std::uint64_t>> keys_;
   int calls_ = 0, runs_ = 0;
 };
 
@@ -332,6 +332,51 @@ TEST_F(Cuda, BatchesOfDifferingLengthsNeedFewGraphs) {
   }
   // Two layers and the decoder, forward and backward, for 4 lengths of sources.
   EXPECT_EQ(counting.keys(), 2U * 3U * 4U);
+}
+
+/// Sentences of these lengths.
+Corpus corpus_of(Random& random, const std::vector<int>& sources, const std::vector<int>& targets) {
+  Corpus corpus;
+  for (std::size_t i = 0; i < sources.size(); ++i) {
+    corpus.sources.push_back(random.integers(sources[i], 3, 7));
+    corpus.targets.push_back(random.integers(targets[i], 3, 7));
+    corpus.samples.push_back(static_cast<std::int32_t>(10 + i));
+  }
+  return corpus;
+}
+
+// Batches of a shape that was recorded would have other gradients than the first ones, or gradients that are
+// never reduced.
+TEST_F(Cuda, ReplayedStepsAreThoseOfTheHost) {
+  const BatchLimits limits{4, 8, 8};
+  // Three of one shape, with as many loss rows when some are added, and one of another.
+  const std::vector<Corpus> corpora = {
+      corpus_of(random_, {8, 2, 5, 1}, {7, 3, 5, 4}), corpus_of(random_, {3, 8, 7, 2}, {2, 7, 6, 5}),
+      corpus_of(random_, {2, 4, 3, 1}, {3, 2, 1, 3}), corpus_of(random_, {6, 1, 1, 5}, {6, 6, 6, 1})};
+  for (const ModelCase& c : model_cases()) {
+    SCOPED_TRACE(c.name);
+    auto owned = std::make_unique<CountingBackend>(make_cuda_backend(0));
+    const CountingBackend& counting = *owned;
+    TestModel on_cuda(std::move(owned), c.shape, limits, 0.3),
+        on_cpu(make_cpu_backend(1), c.shape, limits, 0.3);
+    int runs = 0;
+    for (const std::size_t i : {0, 1, 2, 3, 0}) {
+      SCOPED_TRACE(i);
+      runs = counting.runs();
+      const Batch batch(corpora[i], 0, 4);
+      std::vector<std::size_t> ready, ready_on_cpu;
+      const double expected =
+          on_cpu.run(batch.view, c, [&](std::size_t p) { ready_on_cpu.push_back(p); }).smoothed;
+      const double found = on_cuda.run(batch.view, c, [&](std::size_t p) { ready.push_back(p); }).smoothed;
+      EXPECT_NEAR(found, expected, 1e-5 * expected);
+      EXPECT_EQ(ready, ready_on_cpu);
+      const std::vector<Values> gradients = on_cuda.gradients(), of_cpu = on_cpu.gradients();
+      for (std::size_t p = 0; p < gradients.size(); ++p) {
+        EXPECT_TRUE(close(gradients[p], of_cpu[p], 1e-4 * (0.1 + of_cpu[p].largest()))) << on_cpu.name(p);
+      }
+    }
+    EXPECT_EQ(counting.runs(), runs) << "a part of the last step is not replayed";
+  }
 }
 
 // Each step would read all parameters once more to convert them, or multiply by those before it.

@@ -252,10 +252,10 @@ class TestModel {
     return run(batch, c, [](std::size_t) {});
   }
   BatchLoss run(const BatchView& batch, const ModelCase& c, const ReadyFunction& ready) {
-    const Tensor sums = memory_.sums(2);
+    backend_->zero(sums_);
     model_.forward_backward(batch, {c.dropout, 3, 17, c.output_dropout, c.dropout_per_sentence},
-                            c.label_smoothing, ready, sums);
-    const Values values = memory_.read(sums);
+                            c.label_smoothing, ready, sums_);
+    const Values values = memory_.read(sums_);
     return {values(0, 0), values(0, 1),
             std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
   }
@@ -269,6 +269,7 @@ class TestModel {
   std::unique_ptr<Backend> backend_;
   Memory memory_;
   Model model_;
+  Tensor sums_ = memory_.sums(2);
 };
 
 }  // namespace nmt::test

@@ -162,7 +162,8 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
 
   std::vector<int> missing(parameters.count(), 1);
   const ReadyFunction ready = [](std::size_t) {};
-  const BackwardProgress progress{&ready, missing};
+  AddedGradients added;
+  BackwardProgress progress{&ready, missing, added};
   const StepContext step{.backend = *backend,
                          .parameters = parameters,
                          .dropout = {0, 11, 13},

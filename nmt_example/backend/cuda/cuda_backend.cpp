@@ -55,7 +55,7 @@ class CudaBackend final : public Backend {
   [[nodiscard]] ddl::DataType narrow_type() const override { return device_.narrow_type; }
   [[nodiscard]] bool host_accessible() const override { return false; }
   [[nodiscard]] CUstream_st* stream() const override { return stream_.get(); }
-  void replay(std::uint64_t key, const std::function<void()>& work) override {
+  void replay(const WorkKey& key, const std::function<void()>& work) override {
     graphs_.replay(key, stream_.get(), narrow_parameters_, work);
   }
   [[nodiscard]] bool records() const override { return true; }
@@ -216,6 +216,7 @@ class CudaBackend final : public Backend {
         layers = cuda::make_cudnn_lstm(stream_.get(), products_ == CUBLAS_COMPUTE_32F_FAST_TF32);
       if (method == LstmMethod::persistent) layers = cuda::make_persistent_lstm(*this, units, activations);
       lstm_layers_ = std::move(layers);
+      graphs_.clear();
       return "";
     } catch (const ddl::Error& error) {
       if (error.code() != ddl::ErrorCode::unsupported) throw;
@@ -223,10 +224,13 @@ class CudaBackend final : public Backend {
     }
   }
   bool lstm_layer_forward(const LstmLayer& layer) override {
-    return lstm_layers_ && lstm_layers_->forward(layer);
+    if (!lstm_layers_ || !lstm_layers_->forward(layer)) return false;
+    graphs_.leave_out();  // it keeps track of its memory on the host
+    return true;
   }
   void lstm_layer_backward(const LstmLayer& layer, const LstmLayerBackward& gradients) override {
     lstm_layers_->backward(layer, gradients);
+    graphs_.leave_out();
   }
   void lstm_cell_forward(const LstmStep& step) override {
     cuda::lstm_cell_forward(stream_.get(), step);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <utility>
 
 #include "nmt_example/backend/cuda/check.hpp"
 
@@ -32,22 +33,30 @@ Graphs::Graph Graphs::record(cudaStream_t stream, const std::function<void()>& w
   return Graph(executable);
 }
 
-Graphs::Entry& Graphs::entry_of(std::uint64_t key) {
-  if (entries_.size() >= most_graphs && !entries_.contains(key)) {
+Graphs::Entry& Graphs::entry_of(const WorkKey& key) {
+  Group& group = groups_[key.group];
+  group.last_use = ++uses_;
+  if (!group.parts.contains(key.part)) {
     // CUDA keeps a graph that is destroyed while it runs.
-    entries_.erase(
-        std::ranges::min_element(entries_, {}, [](const auto& keyed) { return keyed.second.last_use; }));
+    while (entries_ >= most_graphs && groups_.size() > 1) {
+      const auto oldest =
+          std::ranges::min_element(groups_, {}, [](const auto& keyed) { return keyed.second.last_use; });
+      entries_ -= oldest->second.parts.size();
+      groups_.erase(oldest);
+    }
+    ++entries_;
   }
-  return entries_[key];
+  return group.parts[key.part];
 }
 
-void Graphs::replay(std::uint64_t key, cudaStream_t stream, NarrowParameters& parameters,
+void Graphs::replay(const WorkKey& key, cudaStream_t stream, NarrowParameters& parameters,
                     const std::function<void()>& work) {
   if (is_inside_) return work();  // a part of other work
   Entry& entry = entry_of(key);
-  const bool is_first = entry.last_use == 0;
-  entry.last_use = ++uses_;
+  if (entry.is_left_out) return work();
+  const bool is_first = std::exchange(entry.is_new, false);
   is_inside_ = true;
+  first_time_ = is_first ? &entry : nullptr;
   try {
     parameters.with_copies_of(entry.copies, stream, [&] {
       if (is_first) return work();
@@ -56,9 +65,11 @@ void Graphs::replay(std::uint64_t key, cudaStream_t stream, NarrowParameters& pa
     });
   } catch (...) {
     is_inside_ = false;
+    first_time_ = nullptr;
     throw;
   }
   is_inside_ = false;
+  first_time_ = nullptr;
 }
 
 }  // namespace nmt::cuda

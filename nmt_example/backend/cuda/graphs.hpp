@@ -7,21 +7,30 @@
 #include <memory>
 #include <unordered_map>
 
+#include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cuda/narrow_parameters.hpp"
 
 namespace nmt::cuda {
 
 /// Records work that is queued on a stream as CUDA graphs, by key, and launches these instead of queueing it
-/// again. Keeps the `most_graphs` that were used last. Not thread-safe.
+/// again. Keeps up to `most_graphs`, of the groups that were used last. Not thread-safe.
 class Graphs {
  public:
   static constexpr std::size_t most_graphs = 1024;
 
-  /// Queues `work` on the stream, which must be the same in all calls. Its first time, it is queued as it is,
-  /// so that it may allocate what it needs; its second time, it is recorded. `parameters`: what it takes
-  /// copies of parameters from.
-  void replay(std::uint64_t key, cudaStream_t stream, NarrowParameters& parameters,
+  /// Queues `work` on the stream, which must be the same in all calls with the key. Its first time, it is
+  /// queued as it is, so that it may allocate what it needs; its second time, it is recorded. `parameters`:
+  /// what it takes copies of parameters from.
+  void replay(const WorkKey& key, cudaStream_t stream, NarrowParameters& parameters,
               const std::function<void()>& work);
+  /// The work that is being queued for the first time is not to be recorded; parts of it may be.
+  void leave_out() noexcept {
+    if (first_time_ != nullptr) first_time_->is_left_out = true;
+  }
+  void clear() noexcept {
+    groups_.clear();
+    entries_ = 0;
+  }
 
  private:
   struct Destroy {
@@ -31,15 +40,21 @@ class Graphs {
   struct Entry {
     Graph graph;                      // null after the first time
     NarrowParameters::Places copies;  // that it uses
+    bool is_new = true, is_left_out = false;
+  };
+  struct Group {
+    std::unordered_map<std::uint64_t, Entry> parts;
     std::uint64_t last_use = 0;
   };
 
   static Graph record(cudaStream_t stream, const std::function<void()>& work);
-  Entry& entry_of(std::uint64_t key);
+  Entry& entry_of(const WorkKey& key);
 
-  std::unordered_map<std::uint64_t, Entry> entries_;
+  std::unordered_map<std::uint64_t, Group> groups_;
+  std::size_t entries_ = 0;  // of all groups
   std::uint64_t uses_ = 0;
   bool is_inside_ = false;
+  Entry* first_time_ = nullptr;  // of the work that is inside, if it is its first time
 };
 
 }  // namespace nmt::cuda

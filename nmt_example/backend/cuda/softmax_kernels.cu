@@ -34,6 +34,13 @@ __device__ void compute_cross_entropy(const CrossEntropy<T>& all) {
   const Index r = blockIdx.x, vocabulary = all.vocabulary;
   const Index begin = Index{threadIdx.x} * n, step = Index{blockDim.x} * n;
   const std::int32_t target = all.targets[r];
+  if (target < 0) {
+    if (threadIdx.x == 0) all.row_losses[2 * r] = all.row_losses[2 * r + 1] = 0;
+    if (all.gradient.data == nullptr) return;
+    for_columns<n>(all.packs, vocabulary,
+                   [&](Index v, auto width) { all.gradient.store(r, v, Pack<float, width>{}); });
+    return;
+  }
   float largest = -INFINITY;
   for (Index v = begin; v < vocabulary; v += step) {
     const Pack<float, n> x = some_logits<n>(all.logits, v, vocabulary);
