@@ -123,7 +123,12 @@ class Backend {
   /// with this key. A backend may record them, and later do them again without running `work`. It forgets
   /// the work of a group together: where all of it is given each time, all of it runs or none.
   virtual void replay(const WorkKey& /*key*/, const std::function<void()>& work) { work(); }
-  /// Whether it does, so that keys should be few.
+  /// Does both, neither of which depends on the other: `second` after `first`, or beside it.
+  virtual void side_by_side(const std::function<void()>& first, const std::function<void()>& second) {
+    first();
+    second();
+  }
+  /// Whether it records, so that keys should be few.
   [[nodiscard]] virtual bool records() const { return false; }
 
   // Memory --------------------------------------------------------------------------------------
@@ -351,12 +356,12 @@ struct CudaPrecision {
 };
 
 /// An fp32 backend on one CUDA device, whose sums are fp32 for 16-bit tensors too. All work is queued on one
-/// stream, in order; only `download` and large uploads wait for it. Sums do not depend on the order of
-/// threads: the same calls give the same bits. For one thread, which must have no other CUDA device selected
-/// while it uses the backend. Errors: `unsupported` in a build without CUDA, on a machine without a usable
-/// driver or device, and for a `device` that is not below `cuda_devices()` or has no such products, each
-/// saying what was found and what to do; calls throw `internal` with what CUDA reports; `allocate` throws
-/// `unsupported` if the device's memory is full.
+/// stream, in order, but that of `side_by_side` on two; only `download` and large uploads wait for it. Sums do
+/// not depend on the order of threads: the same calls give the same bits. For one thread, which must have no
+/// other CUDA device selected while it uses the backend. Errors: `unsupported` in a build without CUDA, on a
+/// machine without a usable driver or device, and for a `device` that is not below `cuda_devices()` or has no
+/// such products, each saying what was found and what to do; calls throw `internal` with what CUDA reports;
+/// `allocate` throws `unsupported` if the device's memory is full.
 std::unique_ptr<Backend> make_cuda_backend(int device, const CudaPrecision& precision = {});
 /// The number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
 int cuda_devices();

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <functional>
 
 namespace nmt {
 namespace {
@@ -91,8 +92,11 @@ class StackedEncoder final : public Encoder {
     d_joined_ = has_upper() ? arena.take(rows, 2 * units_) : result_.d_memory;
     d_embedded_ = arena.take(rows, embedded_columns_);
     if (readers_ == 2) d_second_ = arena.take(rows, embedded_columns_);
-    d_between_[0] = arena.take(rows, units_);
-    d_between_[1] = residual_ ? arena.take(rows, units_) : d_between_[0];
+    for (std::size_t s = 0; s < readers_; ++s) {
+      auto& [even, odd] = d_between_[s];
+      even = arena.take(rows, units_);
+      odd = residual_ ? arena.take(rows, units_) : even;
+    }
     result_.d_states = result_.states;
     for (RnnState& state : result_.d_states) {
       for (Tensor* tensor : {&state.h, &state.c}) {
@@ -104,16 +108,30 @@ class StackedEncoder final : public Encoder {
   void forward(const StepContext& step, const Indices& ids, const Indices& lengths) override {
     result_.lengths = lengths;
     embedding_.forward(step, ids, embedded_);
-    for (std::size_t s = 0; s < readers_; ++s) stacks_[s].forward(step, embedded_, lengths);
+    if (readers_ == 1) {
+      stacks_[0].forward(step, embedded_, lengths);
+    } else {
+      const auto forwards = [&] { stacks_[0].forward(step, embedded_, lengths); };
+      const auto backwards = [&] { stacks_[1].forward(step, embedded_, lengths); };
+      step.backend.side_by_side(std::cref(forwards), std::cref(backwards));
+    }
     if (has_upper()) stacks_.back().forward(step, joined_, lengths);
   }
 
   void backward(const StepContext& step, const Indices& ids) override {
-    if (has_upper()) backward(step, stacks_.back(), result_.d_memory, d_joined_);
-    for (std::size_t s = readers_; s-- > 0;) {
-      const bool first = s + 1 == readers_;
-      backward(step, stacks_[s], of_reader(d_joined_, s), first ? d_embedded_ : d_second_);
-      if (!first) step.backend.add(d_second_, d_embedded_);
+    if (has_upper()) backward(step, stacks_.size() - 1, result_.d_memory, d_joined_);
+    const auto read_backward = [&](std::size_t s, const Tensor& d_input) {
+      backward(step, s, of_reader(d_joined_, s), d_input);
+    };
+    if (readers_ == 1) {
+      read_backward(0, d_embedded_);
+    } else {
+      // One part, so that gradients are final when both have ended.
+      step.replay(this, 1, [&] {
+        step.backend.side_by_side([&] { read_backward(1, d_embedded_); },
+                                  [&] { read_backward(0, d_second_); });
+        step.backend.add(d_second_, d_embedded_);
+      });
     }
     step.replay(this, 0, [&] { embedding_.backward(step, d_embedded_, ids); });
   }
@@ -143,13 +161,14 @@ class StackedEncoder final : public Encoder {
     return nullptr;
   }
 
-  void backward(const StepContext& step, Stack& stack, Tensor d_output, const Tensor& d_input) {
+  void backward(const StepContext& step, std::size_t number, Tensor d_output, const Tensor& d_input) {
+    Stack& stack = stacks_[number];
     for (std::size_t l = stack.layers.size(); l-- > 0;) {
       RnnState d_final;
       for (std::size_t n = 0; n < result_.d_states.size(); ++n) {
         if (state_layer(n) == &stack.layers[l]) d_final = result_.d_states[n];
       }
-      const Tensor d_below = l > 0 ? d_between_[l % 2] : d_input;
+      const Tensor d_below = l > 0 ? d_between_[number % readers_][l % 2] : d_input;
       stack.layers[l].backward(step, d_output, d_final, d_below);
       d_output = d_below;
     }
@@ -163,7 +182,7 @@ class StackedEncoder final : public Encoder {
   std::vector<Stack> stacks_;  // the readers, and with `gnmt` the one above
   Tensor embedded_, joined_;   // joined: the readers' outputs
   Tensor d_embedded_, d_second_, d_joined_;
-  std::array<Tensor, 2> d_between_;
+  std::array<std::array<Tensor, 2>, 2> d_between_;  // layers of each reader, and of the stack above
 };
 
 /// Of a language model.

@@ -72,17 +72,19 @@ struct StepContext {
   }
   /// Runs a part of a layer's work that is the same for all batches of equal sizes, and equal `more`; see
   /// `Backend::replay`. Gradients are final after it, because nothing can be told while it is replayed.
-  void replay(const void* layer, int part, const std::function<void()>& work, std::uint64_t more = 0) const {
+  template <typename Work>
+  void replay(const void* layer, int part, const Work& work, std::uint64_t more = 0) const {
     WorkKey key{batch_key, static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(layer))};
     key.part = mixed(mixed(key.part, static_cast<std::uint64_t>(part)), more);
-    if (backward == nullptr || !backend.records()) return backend.replay(key, work);
+    if (backward == nullptr || !backend.records()) return backend.replay(key, std::cref(work));
     std::vector<std::size_t>& added = backward->added[{layer, part}];
     std::vector<std::size_t>* const around = backward->inside;
-    backend.replay(key, [&] {
+    const auto listing = [&] {
       added.clear();
       backward->inside = &added;
       work();
-    });
+    };
+    backend.replay(key, std::cref(listing));
     backward->inside = around;
     for (const std::size_t parameter : added) added_gradient(parameter);
   }

@@ -46,24 +46,38 @@ class CudaBackend final : public Backend {
   CudaBackend(int device, const CudaPrecision& precision)
       : device_(cuda::select_device(device, precision)),
         products_(precision.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
-        stream_(cuda::make_stream()),
-        cublas_workspace_(cuda::allocate_device(cuda::cublas_workspace_bytes, stream_.get())),
-        cublas_(cuda::make_cublas(stream_.get(), cublas_workspace_)) {}
+        forked_(cuda::make_event()),
+        joined_(cuda::make_event()) {}
 
   [[nodiscard]] std::string name() const override { return "cuda (" + device_.name + ")"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
   [[nodiscard]] ddl::DataType narrow_type() const override { return device_.narrow_type; }
   [[nodiscard]] bool host_accessible() const override { return false; }
-  [[nodiscard]] CUstream_st* stream() const override { return stream_.get(); }
+  [[nodiscard]] CUstream_st* stream() const override { return main_.stream.get(); }
   void replay(const WorkKey& key, const std::function<void()>& work) override {
-    graphs_.replay(key, stream_.get(), narrow_parameters_, work);
+    graphs_.replay(key, queue(), narrow_parameters_, work);
+  }
+  void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override {
+    // What computes whole layers has one handle and one working memory, and the persistent kernels of a layer
+    // occupy the device.
+    if (lstm_layers_ || lane_ != &main_) return Backend::side_by_side(first, second);
+    if (!beside_) beside_ = std::make_unique<Lane>();
+    wait_for(main_, forked_, *beside_);
+    first();
+    lane_ = beside_.get();
+    try {
+      second();
+    } catch (...) {
+      lane_ = &main_;
+      throw;
+    }
+    lane_ = &main_;
+    wait_for(*beside_, joined_, main_);
   }
   [[nodiscard]] bool records() const override { return true; }
 
   // Memory --------------------------------------------------------------------------------------
-  std::shared_ptr<void> allocate(std::size_t bytes) override {
-    return cuda::allocate_device(bytes, stream_.get());
-  }
+  std::shared_ptr<void> allocate(std::size_t bytes) override { return cuda::allocate_device(bytes, queue()); }
   std::shared_ptr<void> allocate_host(std::size_t bytes) override { return cuda::allocate_pinned(bytes); }
 
   void upload(const Tensor& to, std::span<const float> from) override {
@@ -79,7 +93,7 @@ class CudaBackend final : public Backend {
     }
   }
   void upload_bytes(void* to, std::span<const std::byte> from) override {
-    uploader_.upload(to, from.size(), from.data(), from.size(), 1, stream_.get());
+    uploader_.upload(to, from.size(), from.data(), from.size(), 1, queue());
   }
   void download(const Tensor& from, std::span<float> to) override {
     if (from.type == ddl::DataType::bf16) return download_converted<ddl::bfloat16>(from, to);
@@ -96,50 +110,49 @@ class CudaBackend final : public Backend {
     std::copy(narrow_.begin(), narrow_.end(), to.begin());
   }
   void download_bytes(const void* from, std::span<std::byte> to) override {
-    check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, stream_.get()),
-          "cudaMemcpyAsync");
-    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    check(cudaMemcpyAsync(to.data(), from, to.size(), cudaMemcpyDeviceToHost, queue()), "cudaMemcpyAsync");
+    check(cudaStreamSynchronize(queue()), "cudaStreamSynchronize");
   }
   void zero(const Tensor& x) override {
     if (x.empty()) return;
     if (x.contiguous()) {
-      check(cudaMemsetAsync(x.data, 0, bytes_of(x, x.size()), stream_.get()), "cudaMemsetAsync");
+      check(cudaMemsetAsync(x.data, 0, bytes_of(x, x.size()), queue()), "cudaMemsetAsync");
       return;
     }
     check(cudaMemset2DAsync(x.data, pitch_of(x), 0, bytes_of(x, x.cols), static_cast<std::size_t>(x.rows),
-                            stream_.get()),
+                            queue()),
           "cudaMemset2DAsync");
   }
   void copy(const Tensor& from, const Tensor& to) override {
     if (from.type != to.type) {
-      cuda::convert(stream_.get(), from, to);
+      cuda::convert(queue(), from, to);
       check_launch("copy");
     } else if (from.data != to.data) {
       copy_rows(to.data, pitch_of(to), from, cudaMemcpyDeviceToDevice);
     }
   }
   void add(const Tensor& from, const Tensor& to) override {
-    cuda::add(stream_.get(), from, to);
+    cuda::add(queue(), from, to);
     check_launch("add");
   }
   void gather_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
-    cuda::gather_rows(stream_.get(), from, rows, to);
+    cuda::gather_rows(queue(), from, rows, to);
     check_launch("gather_rows");
   }
   void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) override {
-    cuda::scatter_rows(stream_.get(), from, rows, to);
+    cuda::scatter_rows(queue(), from, rows, to);
     check_launch("scatter_rows");
   }
   void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    cuda::gather_columns(stream_.get(), from, columns, to);
+    cuda::gather_columns(queue(), from, columns, to);
     check_launch("gather_columns");
   }
   void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    cuda::add_to_columns(stream_.get(), from, columns, to);
+    cuda::add_to_columns(queue(), from, columns, to);
     check_launch("add_to_columns");
   }
   void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
-    cuda::fill_columns_but(stream_.get(), x, first, kept, static_cast<float>(value));
+    cuda::fill_columns_but(queue(), x, first, kept, static_cast<float>(value));
     check_launch("fill_columns_but");
   }
 
@@ -158,10 +171,10 @@ class CudaBackend final : public Backend {
     // cuBLAS is column-major, so it sees the transposes: (A B)^T = B^T A^T.
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
     assert(a.type == b.type && (c.type == ddl::DataType::f32 || c.type == a.type));
-    check(CublasLibrary::get().gemm(cublas_.get(), operation(tb), operation(ta), c.cols, c.rows, inner, &one,
-                                    b.data, cublas_type(b.type), leading(b), a.data, cublas_type(a.type),
-                                    leading(a), &beta, c.data, cublas_type(c.type), leading(c),
-                                    compute_type(a.type), CUBLAS_GEMM_DEFAULT),
+    check(CublasLibrary::get().gemm(lane_->cublas.get(), operation(tb), operation(ta), c.cols, c.rows, inner,
+                                    &one, b.data, cublas_type(b.type), leading(b), a.data,
+                                    cublas_type(a.type), leading(a), &beta, c.data, cublas_type(c.type),
+                                    leading(c), compute_type(a.type), CUBLAS_GEMM_DEFAULT),
           "cublasGemmEx");
   }
   void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
@@ -169,7 +182,7 @@ class CudaBackend final : public Backend {
     gemm(Transpose::no, tb, a,
          a.type == parameter.type || parameter.empty()
              ? parameter
-             : narrow_parameters_.copy_of(parameter, a.type, stream_.get()),
+             : narrow_parameters_.copy_of(parameter, a.type, queue()),
          accumulate, c);
   }
   void parameters_changed() override {
@@ -177,21 +190,21 @@ class CudaBackend final : public Backend {
     if (lstm_layers_) lstm_layers_->parameters_changed();
   }
   [[nodiscard]] std::size_t product_bytes() const override {
-    return cuda::cublas_workspace_bytes + narrow_parameters_.bytes();
+    return (beside_ ? 2 : 1) * cuda::cublas_workspace_bytes + narrow_parameters_.bytes();
   }
   void add_row(const Tensor& row, const Tensor& to) override {
-    cuda::add_row(stream_.get(), row, to);
+    cuda::add_row(queue(), row, to);
     check_launch("add_row");
   }
   void add_column_sums(const Tensor& x, const Tensor& to) override {
-    cuda::add_column_sums(stream_.get(), x, to);
+    cuda::add_column_sums(queue(), x, to);
     check_launch("add_column_sums");
   }
 
   // Embedding -----------------------------------------------------------------------------------
   void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) override {
-    double* const scratch = scratch_.doubles(cuda::embedding_scratch(gradient), stream_.get());
-    cuda::embedding_backward(stream_.get(), gradient, ids, table_gradient, scratch);
+    double* const scratch = lane_->scratch.doubles(cuda::embedding_scratch(gradient), queue());
+    cuda::embedding_backward(queue(), gradient, ids, table_gradient, scratch);
     check_launch("embedding_backward");
   }
 
@@ -203,7 +216,7 @@ class CudaBackend final : public Backend {
       copy(x, y);
       return;
     }
-    cuda::dropout(stream_.get(), x, y, key, dropout_threshold(rate), static_cast<float>(1.0 / (1.0 - rate)),
+    cuda::dropout(queue(), x, y, key, dropout_threshold(rate), static_cast<float>(1.0 / (1.0 - rate)),
                   samples, first_position, first_column);
     check_launch("dropout");
   }
@@ -213,7 +226,7 @@ class CudaBackend final : public Backend {
     try {
       std::unique_ptr<cuda::LstmLayers> layers;
       if (method == LstmMethod::cudnn)
-        layers = cuda::make_cudnn_lstm(stream_.get(), products_ == CUBLAS_COMPUTE_32F_FAST_TF32);
+        layers = cuda::make_cudnn_lstm(queue(), products_ == CUBLAS_COMPUTE_32F_FAST_TF32);
       if (method == LstmMethod::persistent) layers = cuda::make_persistent_lstm(*this, units, activations);
       lstm_layers_ = std::move(layers);
       graphs_.clear();
@@ -233,17 +246,17 @@ class CudaBackend final : public Backend {
     graphs_.leave_out();
   }
   void lstm_cell_forward(const LstmStep& step) override {
-    cuda::lstm_cell_forward(stream_.get(), step);
+    cuda::lstm_cell_forward(queue(), step);
     check_launch("lstm_cell_forward");
   }
   void lstm_cell_backward(const LstmStepBackward& step) override {
-    cuda::lstm_cell_backward(stream_.get(), step);
+    cuda::lstm_cell_backward(queue(), step);
     check_launch("lstm_cell_backward");
   }
 
   // Other cells ---------------------------------------------------------------------------------
   void cell_rows(CellOperation operation, const CellRows& rows) override {
-    cuda::cell_rows(stream_.get(), operation, rows);
+    cuda::cell_rows(queue(), operation, rows);
     check_launch("cell_rows");
   }
 
@@ -252,7 +265,7 @@ class CudaBackend final : public Backend {
                          const Tensor& keys, const Tensor& memory, const Indices& lengths,
                          const Tensor& weights, const Tensor& context) override {
     check_source(shape);
-    cuda::attention_forward(stream_.get(), shape, score, query, keys, memory, lengths, weights, context);
+    cuda::attention_forward(queue(), shape, score, query, keys, memory, lengths, weights, context);
     check_launch("attention_forward");
   }
   void attention_backward(const AttentionShape& shape, const AttentionScore& score, const Tensor& query,
@@ -260,7 +273,7 @@ class CudaBackend final : public Backend {
                           const Tensor& weights, const Tensor& d_context, const Tensor& d_scores,
                           const Tensor& d_query) override {
     check_source(shape);
-    cuda::attention_backward(stream_.get(), shape, score, query, keys, memory, lengths, weights, d_context,
+    cuda::attention_backward(queue(), shape, score, query, keys, memory, lengths, weights, d_context,
                              d_scores, d_query);
     check_launch("attention_backward");
   }
@@ -274,27 +287,26 @@ class CudaBackend final : public Backend {
     multiply_by_sentence(shape.sentences, weights, d_context, d_memory);
     if (score.v.data != nullptr) {
       const auto elements = static_cast<std::size_t>(keys.size());
-      double* const scratch = scratch_.doubles((elements + 1) / 2, stream_.get());
+      double* const scratch = lane_->scratch.doubles((elements + 1) / 2, queue());
       const Tensor d_v{scratch, keys.rows, keys.cols, keys.cols, ddl::DataType::f32};
-      cuda::additive_memory_backward(stream_.get(), shape, score.v, query, keys, lengths, d_scores, d_keys,
-                                     d_v);
-      cuda::add_column_sums(stream_.get(), d_v, d_score.v);
+      cuda::additive_memory_backward(queue(), shape, score.v, query, keys, lengths, d_scores, d_keys, d_v);
+      cuda::add_column_sums(queue(), d_v, d_score.v);
       check_launch("attention_memory_backward");
       return;
     }
     multiply_by_sentence(shape.sentences, d_scores, query, d_keys);
     if (score.scale.data == nullptr) return;
-    cuda::attention_scale_backward(stream_.get(), keys, score.scale, d_keys, d_score.scale,
-                                   scratch_.doubles(static_cast<std::size_t>(keys.rows), stream_.get()));
+    cuda::attention_scale_backward(queue(), keys, score.scale, d_keys, d_score.scale,
+                                   lane_->scratch.doubles(static_cast<std::size_t>(keys.rows), queue()));
     check_launch("attention_memory_backward");
   }
   void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
-    cuda::scaled_direction(stream_.get(), v, g, out);
+    cuda::scaled_direction(queue(), v, g, out);
     check_launch("scaled_direction");
   }
   void scaled_direction_backward(const Tensor& v, const Tensor& g, const Tensor& d_out, const Tensor& d_v,
                                  const Tensor& d_g) override {
-    cuda::scaled_direction_backward(stream_.get(), v, g, d_out, d_v, d_g);
+    cuda::scaled_direction_backward(queue(), v, g, d_out, d_v, d_g);
     check_launch("scaled_direction_backward");
   }
 
@@ -307,19 +319,19 @@ class CudaBackend final : public Backend {
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              const Tensor& gradient, const double* scale, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
-    cuda::softmax_cross_entropy(stream_.get(), logits, targets, static_cast<float>(label_smoothing), gradient,
+    cuda::softmax_cross_entropy(queue(), logits, targets, static_cast<float>(label_smoothing), gradient,
                                 scale, sums,
-                                scratch_.doubles(2 * static_cast<std::size_t>(logits.rows), stream_.get()));
+                                lane_->scratch.doubles(2 * static_cast<std::size_t>(logits.rows), queue()));
     check_launch("softmax_cross_entropy");
   }
   void log_softmax(const Tensor& logits) override {
-    cuda::log_softmax(stream_.get(), logits);
+    cuda::log_softmax(queue(), logits);
     check_launch("log_softmax");
   }
   void best_log_softmax(const Tensor& logits, std::int64_t, std::int64_t, std::int32_t also,
                         const Tensor& best) override {
     assert(best.type == ddl::DataType::f64 && best.cols / 2 <= logits.cols);
-    cuda::best_log_softmax(stream_.get(), logits, also, best);
+    cuda::best_log_softmax(queue(), logits, also, best);
     check_launch("best_log_softmax");
   }
 
@@ -327,32 +339,47 @@ class CudaBackend final : public Backend {
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
     assert(tensors.values.contiguous() && tensors.gradients.contiguous());
     double* const scratch =
-        tensors.sums.empty() ? nullptr : scratch_.doubles(2 * cuda::update_blocks, stream_.get());
+        tensors.sums.empty() ? nullptr : lane_->scratch.doubles(2 * cuda::update_blocks, queue());
     bool changes_values = false;
     with_rule(rule, [&]<typename Rule>(const Rule&) { changes_values = Rule::use.value; });
     cuda::update(
-        stream_.get(), rule, tensors, settings, scratch,
+        queue(), rule, tensors, settings, scratch,
         changes_values ? narrow_parameters_.updated_with(tensors.values) : std::vector<cuda::CopiedRange>());
     check_launch("update");
   }
   void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,
                     float* second_moments, Layer* layers) override {
     assert(sums.contiguous());
-    cuda::scale_layers(stream_.get(), scaling, step, sums, second_moments, layers);
+    cuda::scale_layers(queue(), scaling, step, sums, second_moments, layers);
     check_launch("scale_layers");
   }
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
-    double* const scratch = scratch_.doubles(cuda::update_blocks, stream_.get());
-    cuda::largest_magnitude(stream_.get(), x, result, scratch);
+    double* const scratch = lane_->scratch.doubles(cuda::update_blocks, queue());
+    cuda::largest_magnitude(queue(), x, result, scratch);
     check_launch("largest_magnitude");
   }
   void end_step(const StepRules& rules, const StepInput& input, StepState* state,
                 StepRecord* record) override {
-    cuda::end_step(stream_.get(), rules, input, state, record);
+    cuda::end_step(queue(), rules, input, state, record);
     check_launch("end_step");
   }
 
  private:
+  /// What work needs that is queued beside other work.
+  struct Lane {
+    cuda::Stream stream = cuda::make_stream();
+    std::shared_ptr<void> workspace = cuda::allocate_device(cuda::cublas_workspace_bytes, stream.get());
+    cuda::Cublas cublas = cuda::make_cublas(stream.get(), workspace);
+    cuda::Scratch scratch = {};
+  };
+
+  [[nodiscard]] cudaStream_t queue() const { return lane_->stream.get(); }
+  /// Work that is queued later in `waiting` begins when what is queued in `lane` has ended.
+  static void wait_for(const Lane& lane, const cuda::Event& event, const Lane& waiting) {
+    check(cudaEventRecord(event.get(), lane.stream.get()), "cudaEventRecord");
+    check(cudaStreamWaitEvent(waiting.stream.get(), event.get(), 0), "cudaStreamWaitEvent");
+  }
+
   static cublasOperation_t operation(Transpose transpose) {
     return transpose == Transpose::yes ? CUBLAS_OP_T : CUBLAS_OP_N;
   }
@@ -369,7 +396,7 @@ class CudaBackend final : public Backend {
     // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
     check(CublasLibrary::get().gemm_strided_batched(
-              cublas_.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.data,
+              lane_->cublas.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.data,
               cublas_type(x.type), leading(x) * sentences, leading(x), scores.data, cublas_type(scores.type),
               leading(scores) * sentences, leading(scores), &none, out.data, cublas_type(out.type),
               leading(out) * sentences, leading(out), sentences, compute_type(x.type), CUBLAS_GEMM_DEFAULT),
@@ -404,24 +431,24 @@ class CudaBackend final : public Backend {
   }
   void upload_rows(const Tensor& to, const void* from) {
     uploader_.upload(to.data, pitch_of(to), from, bytes_of(to, to.cols), static_cast<std::size_t>(to.rows),
-                     stream_.get());
+                     queue());
   }
   void copy_rows(void* to, std::size_t pitch, const Tensor& from, cudaMemcpyKind kind) {
     cuda::copy_rows(to, pitch, from.data, pitch_of(from), bytes_of(from, from.cols),
-                    static_cast<std::size_t>(from.rows), kind, stream_.get());
+                    static_cast<std::size_t>(from.rows), kind, queue());
   }
   void download_rows(const Tensor& from, void* to) {
     copy_rows(to, bytes_of(from, from.cols), from, cudaMemcpyDeviceToHost);
-    check(cudaStreamSynchronize(stream_.get()), "cudaStreamSynchronize");
+    check(cudaStreamSynchronize(queue()), "cudaStreamSynchronize");
   }
 
   cuda::Device device_;
   cublasComputeType_t products_;  // of fp32
-  cuda::Stream stream_;
-  std::shared_ptr<void> cublas_workspace_;
-  cuda::Cublas cublas_;
+  Lane main_;
+  std::unique_ptr<Lane> beside_;  // made when it is needed
+  Lane* lane_ = &main_;           // of the work that is queued now
+  cuda::Event forked_, joined_;
   cuda::Uploader uploader_;
-  cuda::Scratch scratch_;
   cuda::Graphs graphs_;
   std::unique_ptr<cuda::LstmLayers> lstm_layers_;
   cuda::NarrowParameters narrow_parameters_;
