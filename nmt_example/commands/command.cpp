@@ -10,7 +10,8 @@
 namespace nmt {
 
 std::span<const Command> commands() {
-  static const std::vector<Command> table = {train_command(), translate_command()};
+  static const std::vector<Command> table = {train_command(), translate_command(), score_command(),
+                                             evaluate_command(), average_command()};
   return table;
 }
 

@@ -18,6 +18,9 @@ struct Command {
 
 Command train_command();
 Command translate_command();
+Command score_command();
+Command evaluate_command();
+Command average_command();
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();

@@ -4,9 +4,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
+#include <optional>
 #include <utility>
 
 #include "ddl/error.hpp"
+#include "nmt_example/data/line_reader.hpp"
+#include "nmt_example/options/options.hpp"
 
 namespace nmt {
 namespace {
@@ -15,64 +19,114 @@ namespace {
 constexpr std::size_t window_lines = 2048;
 constexpr std::size_t window_bytes = 1 << 20;
 
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
 }  // namespace
 
-LineSource::LineSource(const Options& options)
-    : options_(options), reader_(options.inference_input_file.empty() ? "-" : options.inference_input_file) {
-  if (!options.inference_ref_file.empty()) references_.emplace(options.inference_ref_file);
+std::vector<std::string> broadcast_lines(ddl::Context& context, std::span<const std::string> lines) {
+  std::string text;
+  for (const std::string& line : lines) text += line + '\n';
+  return split_lines(context.broadcast_string(text));
 }
 
-LineSource::Window LineSource::next() {
-  const bool has_list = !options_.inference_list.empty();
-  if (has_list && !std::exchange(list_is_read_, true)) read_list();
-  Window window;
-  std::size_t bytes = 0;
-  for (Line line; window.lines.size() < window_lines && bytes < window_bytes;) {
-    if (has_list) {
-      if (next_listed_ == listed_.size()) break;
-      line = listed_[next_listed_++];
-    } else if ((!window.lines.empty() && !reader_.is_ready()) || !read(line)) {
-      break;
+class LineSource::Reader {
+ public:
+  Reader(NamedFile file, NamedFile beside, std::string list)
+      : file_(std::move(file)),
+        second_(std::move(beside)),
+        list_(std::move(list)),
+        lines_(file_.path.empty() ? "-" : file_.path) {
+    if (!second_.path.empty()) beside_.emplace(second_.path);
+  }
+
+  LineWindow next() {
+    if (!list_.empty() && !std::exchange(list_is_read_, true)) read_list();
+    LineWindow window;
+    std::size_t bytes = 0;
+    for (Pair pair; window.lines.size() < window_lines && bytes < window_bytes;) {
+      if (!list_.empty()) {
+        if (next_listed_ == listed_.size()) break;
+        pair = listed_[next_listed_++];
+      } else if ((!window.lines.empty() && !lines_.is_ready()) || !read(pair)) {
+        break;
+      }
+      bytes += pair.line.size() + pair.beside.size();
+      window.lines.push_back(std::move(pair.line));
+      if (beside_) window.beside.push_back(std::move(pair.beside));
     }
-    bytes += line.text.size() + line.reference.size();
-    window.lines.push_back(std::move(line.text));
-    if (references_) window.references.push_back(std::move(line.reference));
+    return window;
   }
+
+ private:
+  struct Pair {
+    std::string line, beside;
+  };
+
+  bool read(Pair& pair) {
+    const bool has_line = lines_.next(pair.line);
+    if (beside_ && beside_->next(pair.beside) != has_line) refuse_counts();
+    return has_line;
+  }
+
+  void read_list() {
+    const auto wanted = inference_indices(list_, std::numeric_limits<std::size_t>::max());
+    std::vector<std::size_t> order(wanted.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::ranges::stable_sort(order, {}, [&](std::size_t i) { return wanted[i]; });
+    listed_.resize(wanted.size());
+    Pair pair;
+    bool is_end = false;
+    for (const std::size_t i : order) {
+      while (lines_.lines() <= wanted[i] && !is_end) is_end = !read(pair);
+      if (is_end) inference_indices(list_, lines_.lines());  // throws
+      listed_[i] = pair;
+    }
+  }
+
+  [[noreturn]] void refuse_counts() {
+    // Counts the lines that are left.
+    for (std::string line; lines_.next(line);) continue;
+    for (std::string line; beside_->next(line);) continue;
+    throw ddl::Error(
+        ddl::ErrorCode::mismatch,
+        fmt::format("--{}={} has {} lines and {} {}; line i of one must belong to line i of the other",
+                    second_.flag, second_.path, beside_->lines(),
+                    file_.path.empty() ? "the input" : fmt::format("--{}={}", file_.flag, file_.path),
+                    lines_.lines()));
+  }
+
+  NamedFile file_, second_;
+  std::string list_;
+  LineReader lines_;
+  std::optional<LineReader> beside_;
+  std::vector<Pair> listed_;
+  std::size_t next_listed_ = 0;
+  bool list_is_read_ = false;
+};
+
+LineSource::LineSource(ddl::Context& context, NamedFile file, NamedFile beside, std::string list)
+    : context_(context), has_beside_(!beside.path.empty()) {
+  context.root_only("open the lines to read", [&] {
+    reader_ = std::make_unique<Reader>(std::move(file), std::move(beside), std::move(list));
+  });
+}
+
+LineSource::~LineSource() = default;
+
+LineWindow LineSource::next() {
+  LineWindow window;
+  context_.root_only("read lines", [&] { window = reader_->next(); });
+  window.lines = broadcast_lines(context_, window.lines);
+  if (has_beside_) window.beside = broadcast_lines(context_, window.beside);
   return window;
-}
-
-bool LineSource::read(Line& line) {
-  const bool has_line = reader_.next(line.text);
-  if (references_ && references_->next(line.reference) != has_line) refuse_references();
-  return has_line;
-}
-
-void LineSource::read_list() {
-  const std::string& list = options_.inference_list;
-  const auto wanted = inference_indices(list, std::numeric_limits<std::size_t>::max());
-  std::vector<std::size_t> order(wanted.size());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::ranges::stable_sort(order, {}, [&](std::size_t i) { return wanted[i]; });
-  listed_.resize(wanted.size());
-  Line line;
-  std::size_t read_lines = 0;
-  bool is_end = false;
-  for (const std::size_t i : order) {
-    for (; read_lines <= wanted[i] && !is_end; ++read_lines) is_end = !read(line);
-    if (is_end) inference_indices(list, reader_.lines());  // throws
-    listed_[i] = line;
-  }
-}
-
-void LineSource::refuse_references() {
-  // Counts the lines that are left.
-  for (std::string line; reader_.next(line);) continue;
-  for (std::string line; references_->next(line);) continue;
-  throw ddl::Error(
-      ddl::ErrorCode::mismatch,
-      fmt::format("--inference_ref_file={} has {} lines and the input {}; line i of one must be the "
-                  "reference of line i of the other",
-                  options_.inference_ref_file, references_->lines(), reader_.lines()));
 }
 
 }  // namespace nmt

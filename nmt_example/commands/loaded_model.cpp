@@ -1,7 +1,10 @@
 #include "nmt_example/commands/loaded_model.hpp"
 
+#include <fmt/format.h>
+
 #include <utility>
 
+#include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "nmt_example/commands/open_run.hpp"
 #include "nmt_example/training/setup.hpp"
@@ -31,6 +34,19 @@ LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::
       BatchLimits(), nullptr, model_types(options, *loaded.backend));
   loaded.saved.restore_for_translating(*loaded.backend, loaded.model->parameters());
   return loaded;
+}
+
+void check_same_vocabularies(const SavedRun& one, const SavedRun& other) {
+  const auto check = [&](std::string_view side, const Vocabulary& first, const Vocabulary& second) {
+    if (first.serialize() == second.serialize()) return;
+    throw ddl::Error(
+        ddl::ErrorCode::mismatch,
+        fmt::format("{} and {} have different {} vocabularies, of {} and {} entries; models that are "
+                    "joined must have the same",
+                    one.path(), other.path(), side, first.size(), second.size()));
+  };
+  check("source", one.vocabularies().source, other.vocabularies().source);
+  check("target", one.vocabularies().target, other.vocabularies().target);
 }
 
 }  // namespace nmt

@@ -28,4 +28,7 @@ struct LoadedModel {
 LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::string_view flag,
                        const std::string& path);
 
+/// Throws `mismatch`, naming both, unless the models read and write the same words.
+void check_same_vocabularies(const SavedRun& one, const SavedRun& other);
+
 }  // namespace nmt

@@ -10,14 +10,14 @@
 namespace nmt {
 
 SavedRun open_run(ddl::Context& context, std::string_view flag, const std::string& path) {
+  const std::string where = flag.empty() ? path : fmt::format("--{}={}", flag, path);
   bool is_checkpoint = false;
   context.root_only("look for checkpoints", [&] {
     is_checkpoint = std::filesystem::exists(std::filesystem::path(path) / "manifest.json");
     if (is_checkpoint || std::filesystem::is_directory(path)) return;
-    throw ddl::Error(ddl::ErrorCode::io,
-                     fmt::format("--{}={}: there is no such directory; train with --out_dir={} "
-                                 "first, or give a checkpoint",
-                                 flag, path, path));
+    throw ddl::Error(
+        ddl::ErrorCode::io,
+        fmt::format("{}: there is no such directory; give that of a run, or a checkpoint", where));
   });
   if (!context.broadcast_string(is_checkpoint ? path : "").empty()) {
     return {context, ddl::SavedCheckpoint::open(context, path)};
@@ -25,7 +25,7 @@ SavedRun open_run(ddl::Context& context, std::string_view flag, const std::strin
   ddl::Checkpoint checkpoints(context, path);
   if (auto newest = newest_run(context, checkpoints)) return std::move(*newest);
   throw ddl::Error(ddl::ErrorCode::io,
-                   fmt::format("--{}={}: there is no complete checkpoint in this directory", flag, path))
+                   fmt::format("{}: there is no complete checkpoint in this directory", where))
       .as_agreed();
 }
 

@@ -32,16 +32,6 @@ std::string joined(std::span<const std::string> lines) {
   return text;
 }
 
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t begin = 0; begin < text.size();) {
-    const std::size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
 /// The first translation of each line, with its reference.
 struct Scored {
   std::vector<std::string> translations, references;
@@ -61,9 +51,9 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
   const auto [flag, path] = model_of(parsed.options);
   LoadedModel loaded = load_model(context, parsed, flag, path);
   const Options& options = loaded.options;
-  std::optional<LineSource> source;
+  LineSource source(context, {"inference_input_file", options.inference_input_file},
+                    {"inference_ref_file", options.inference_ref_file}, options.inference_list);
   std::optional<TextOutput> output;
-  context.root_only("open the lines to translate", [&] { source.emplace(options); });
   context.root_only("open the output file",
                     [&] { output.emplace("inference_output_file", options.inference_output_file); });
 
@@ -73,18 +63,15 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
   Scored scored;
   std::size_t count = 0;
   double seconds = 0;
-  while (true) {
-    LineSource::Window window;
-    context.root_only("read lines to translate", [&] { window = source->next(); });
-    const std::vector<std::string> lines = split_lines(context.broadcast_string(joined(window.lines)));
-    if (lines.empty()) break;
+  for (LineWindow window; !(window = source.next()).lines.empty();) {
     const auto begin = std::chrono::steady_clock::now();
-    const auto translations = translator.translate(context, lines, options.num_translations_per_input, count);
+    const auto translations =
+        translator.translate(context, window.lines, options.num_translations_per_input, count);
     seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-    count += lines.size();
+    count += window.lines.size();
     context.root_only("write the translations", [&] {
       output->write(joined(translations));
-      scored.add(translations, window.references, vocabularies.target);
+      scored.add(translations, window.beside, vocabularies.target);
     });
   }
   std::string report;
@@ -101,7 +88,7 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
                  count == 0 ? 0 : static_cast<double>(count) / seconds);
     }
     fmt::print(messages, "{}", report);
-    if (options.inference_ref_file.empty()) return;
+    if (scored.references.empty()) return;
     for (const Metric* metric : options.metrics) {
       fmt::print(messages, "{}\n", metric->score(scored.translations, scored.references).text);
     }

@@ -125,8 +125,8 @@ bool Model::fits(std::int64_t sentences, std::int64_t source_steps, std::int64_t
   return bytes_of({sentences, source_steps, target_steps}, false) <= workspace_bytes_;
 }
 
-BatchLoss Model::evaluate(const BatchView& batch) {
-  const std::size_t bytes = bytes_of(padded(batch), false);
+void Model::prepare_evaluation(const BatchView& batch) {
+  const std::size_t bytes = evaluation_bytes(batch);
   if (bytes > std::max(workspace_bytes_, largest_workspace)) {
     throw ddl::Error(
         ddl::ErrorCode::unsupported,
@@ -138,6 +138,17 @@ BatchLoss Model::evaluate(const BatchView& batch) {
             static_cast<double>(std::max(workspace_bytes_, largest_workspace)) / 1e9));
   }
   arena_.reserve(backend_, bytes);
+}
+
+std::vector<double> Model::sentence_losses(const BatchView& batch) {
+  prepare_evaluation(batch);
+  std::vector<double> losses;
+  run(batch, {}, 0.0, nullptr, {}, GradientUse::replace, &losses);
+  return losses;
+}
+
+BatchLoss Model::evaluate(const BatchView& batch) {
+  prepare_evaluation(batch);
   if (batch.sentences == 0) return {};
   run(batch, {}, 0.0, nullptr, {}, GradientUse::replace);
   double sums[2];
@@ -176,8 +187,17 @@ void Model::list_loss_rows(const BatchView& batch, const BatchLimits& sizes, boo
   list(false, static_cast<std::size_t>(std::min(rounded_up(words, (all + 15) / 16), all)));
 }
 
+/// The same rows, sentence after sentence.
+void Model::sort_by_sentence(const BatchView& batch) {
+  const auto sentences = static_cast<std::int32_t>(batch.sentences);
+  std::ranges::stable_sort(host_rows_, {}, [&](std::int32_t row) { return row % sentences; });
+  for (std::size_t i = 0; i < host_rows_.size(); ++i)
+    host_targets_[i] = batch.target_out[static_cast<std::size_t>(host_rows_[i])];
+}
+
 void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                const ReadyFunction* ready, const Tensor& sums, GradientUse use) {
+                const ReadyFunction* ready, const Tensor& sums, GradientUse use,
+                std::vector<double>* sentence_losses) {
   const bool training = ready != nullptr;
   if (training && limits_of(batch) == nullptr) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
@@ -195,8 +215,10 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   }
   const BatchLimits sizes = padded(batch);
   // Words are drawn, and their weights gathered, on the host.
-  const bool records_loss = backend_.records() && !(training && shape_.sampled_words > 0);
+  const bool records_loss =
+      backend_.records() && sentence_losses == nullptr && !(training && shape_.sampled_words > 0);
   list_loss_rows(batch, sizes, records_loss);
+  if (sentence_losses != nullptr) sort_by_sentence(batch);
   const auto words = static_cast<std::int64_t>(host_rows_.size());
   plan(sizes, training);
   upload_ids(source_, batch.source);
@@ -241,10 +263,11 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   });
   tell("loss");
   const Tensor& loss_sums = training ? sums : sums_;
-  const auto loss = [&] {
-    projection.loss(step, decoder.output(), loss_rows_.range(0, words), targets_.range(0, words),
-                    host_targets_, label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_,
-                    loss_sums);
+  const auto add_loss = [&](std::int64_t first, std::int64_t count) {
+    projection.loss(
+        step, decoder.output(), loss_rows_.range(first, count), targets_.range(first, count),
+        std::span(host_targets_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+        label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_, loss_sums);
   };
   if (records_loss) {
     std::uint64_t key =
@@ -252,9 +275,20 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
     for (const void* const memory :
          {static_cast<const void*>(loss_scale_), static_cast<const void*>(loss_sums.data)})
       key = mixed(key, std::bit_cast<std::uintptr_t>(memory));
-    step.replay(this, 1, loss, key);
+    step.replay(
+        this, 1, [&] { add_loss(0, words); }, key);
+  } else if (sentence_losses == nullptr) {
+    add_loss(0, words);
   } else {
-    loss();
+    std::int64_t first = 0;
+    for (const std::int32_t length : batch.target_lengths) {
+      backend_.zero(sums_);
+      add_loss(first, length);
+      first += length;
+      double loss[2];
+      backend_.download(sums_, loss);
+      sentence_losses->push_back(loss[0]);
+    }
   }
   if (training) {
     tell("backward");

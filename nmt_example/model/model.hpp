@@ -93,15 +93,24 @@ class Model {
   /// The loss alone, without dropout. A batch may be beyond the limits; the working memory then grows to at
   /// most `largest_workspace`. Throws `unsupported` if that is not enough.
   BatchLoss evaluate(const BatchView& batch);
+  /// The same, for each sentence: the sum over its words of -log p.
+  std::vector<double> sentence_losses(const BatchView& batch);
+  /// The working memory that these take.
+  [[nodiscard]] std::size_t evaluation_bytes(const BatchView& batch) {
+    return bytes_of(padded(batch), false);
+  }
 
  private:
+  void prepare_evaluation(const BatchView& batch);
   void run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-           const ReadyFunction* ready, const Tensor& sums, GradientUse use);
+           const ReadyFunction* ready, const Tensor& sums, GradientUse use,
+           std::vector<double>* sentence_losses = nullptr);
   void plan(const BatchLimits& sizes, bool training);
   std::size_t bytes_of(const BatchLimits& sizes, bool training);
   [[nodiscard]] const BatchLimits* limits_of(const BatchView& batch) const;
   [[nodiscard]] BatchLimits padded(const BatchView& batch) const;
   void list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records);
+  void sort_by_sentence(const BatchView& batch);
   void upload_ids(const Indices& to, std::span<const std::int32_t> ids);
 
   Backend& backend_;

@@ -395,6 +395,12 @@ std::vector<Flag> make_table() {
 
       this_run({"model", command, &O::model,
                 "Directory of a run, whose newest checkpoint is taken, or a checkpoint"}),
+      this_run({"hyp", command, &O::hyp, "Translations to score"}),
+      this_run({"ref", command, &O::ref, "Reference translations, line by line"}),
+      this_run({"src_file", command, &O::src_file, "Lines of the source language"}),
+      this_run({"tgt_file", command, &O::tgt_file, "A translation of each line of src_file"}),
+      this_run({"last", command, &O::last, "Newest checkpoints of --model to take; 0: all", at_least(0)}),
+      this_run({"out", command, &O::out, "What is written; must not exist"}),
   };
 }
 

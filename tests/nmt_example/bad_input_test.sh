@@ -68,6 +68,13 @@ runs "flag of another command" 2 "ddl_nmt translate does not take --learning_rat
   --learning_rate=1
 runs "command and no model" 2 "--model is missing" translate
 runs "command and no checkpoint" 1 "--model=nowhere" translate --model=nowhere
+runs "two inputs to evaluate" 2 "--hyp=t.de and --model=out: choose one" evaluate --hyp=t.de --model=out --ref=t.de
+runs "evaluate without a source" 2 "--src_file is missing" evaluate --model=out --ref=t.de
+runs "evaluate unequal files" 1 "--hyp=short.en has 2 lines and --ref=t.de 4" evaluate --hyp=short.en --ref=t.de
+runs "average over a run" 2 "--out=out: is there already" average --model=out --out=out
+runs "average of two kinds" 2 "--model=out and x: choose one" average --model=out --out=new x
+runs "average of too many" 1 "--model=out: there are 2 complete checkpoints, expected 3" average --model=out --last=3 --out=new
+runs "score without targets" 2 "--tgt_file is missing" score --model=out --src_file=t.en
 runs "unknown preset" 2 "quikstart|quickstart" --preset=quikstart
 runs "a unit that a flag has not" 2 "--steps_per_eval=2h|epochs, as 5e" "${flags[@]}" --steps_per_eval=2h
 runs "batch of zero" 2 "--batch_size=0|at least 1" "${flags[@]}" --batch_size=0
@@ -151,7 +158,7 @@ before=()
 wait
 
 # Printed once, whatever the number of ranks, with exit status 0.
-for flag in --version --help "train --help" "translate --help"; do
+for flag in --version --help "train --help" "average --help"; do
   # shellcheck disable=SC2086
   timeout 120 "${launcher[@]}" "$ddl_nmt" $flag </dev/null >asked 2>&1 || complain "$flag fails" asked
   (($(grep -c '^ddl_nmt \|^Usage: ' asked) == 1)) || complain "$flag is not printed once" asked

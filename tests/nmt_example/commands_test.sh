@@ -48,6 +48,7 @@ for line in "the old dog sees a cat" "a cat"; do
 done
 exec {input}>&"${translator[1]}"-
 exec {input}>&-
+# shellcheck disable=SC2154  # coproc sets it
 wait "$translator_PID" || complain "the end of the input" interactive.log
 printf 'the old dog sees a cat\na cat\n' | run translate --model=model --threads=1 >at_once 2>log
 cmp -s answers at_once || complain "lines one by one have other translations than together" answers at_once log
@@ -74,6 +75,51 @@ grep -q 'invalid:4001: invalid UTF-8 at byte 2' log || complain "invalid UTF-8 i
 for file in cut*; do [[ ! -e $file ]] || complain "$file is left of translations that failed"; done
 head -c 1000 /dev/zero | run translate --model=model >out 2>log && complain "binary input is accepted" log
 grep -q 'standard input:1: NUL byte' log || complain "binary input" log
+
+# Scores would be those of another line, or depend on how the lines are spread over ranks.
+printf 'dog\nthe dog\n\na cat\n' >some.en
+printf 'Hund\n\nKatze\neine Katze\n' >some.de
+run score --model=model --src_file=some.en --tgt_file=some.de >scores 2>log || complain "scoring" log
+(($(wc -l <scores) == 4)) || complain "not one score a line" scores
+for line in 1 2 3 4; do
+  sed -n ${line}p some.en >one.en
+  sed -n ${line}p some.de >one.de
+  run score --model=model --src_file=one.en --tgt_file=one.de >one 2>log
+  sed -n ${line}p scores | paste - one |
+    awk '{ if (($1 - $3) ^ 2 > 1e-6 || ($2 - $4) ^ 2 > 1e-6 || $1 >= 0) exit 1 }' || complain "score of line $line" one scores
+done
+head -n 200 text >long.en
+head -n 200 whole >long.de
+tac long.de >other.de
+for target in long other; do
+  run score --model=model --src_file=long.en --tgt_file=$target.de 2>log | awk '{ sum += $1 } END { print sum }' >sum.$target
+done
+awk '{ getline other <"sum.other"; exit !($1 > other) }' sum.long ||
+  complain "the model's own translations are not the most probable" sum.long sum.other
+run score --model=model --src_file=some.en --tgt_file=v.de >log 2>&1 && complain "files of unequal length" log
+grep -q -- '--tgt_file=v.de has 6 lines and --src_file=some.en 4' log || complain "files of unequal length" log
+
+# A score would be that of other translations than the file's, or the model's.
+run evaluate --hyp=whole --ref=whole --metrics=bleu,accuracy >found 2>log || complain "evaluating a file" log
+[[ $(cut -d' ' -f1-3 found) == $'BLEU = 100.00\naccuracy = 100.00' ]] || complain "evaluating a file" found
+run evaluate --model=model --src_file=text --ref=whole --metrics=accuracy >found 2>log || complain "evaluating a model" log
+grep -q 'accuracy = 100' found || complain "evaluating a model" found
+
+# The mean would not be one, or another checkpoint's.
+make_model --out_dir=trained --learning_rate=0.5
+run average --model=trained --out=mean >log 2>&1 || complain "averaging" log
+grep -q 'mean/step-0000000002 is the mean of 2 checkpoints: trained/step-0000000001, trained/step-0000000002' log ||
+  complain "averaging" log
+run average --out=mean_again trained/step-0000000002 trained/step-0000000001 >log 2>&1 || complain "averaging a list" log
+for model in mean mean_again trained trained/step-0000000001; do
+  run score --model=$model --src_file=long.en --tgt_file=long.de >"scores.${model//\//.}" 2>log || complain "scoring by $model" log
+done
+cmp -s scores.mean scores.mean_again || complain "the mean depends on the order"
+cmp -s scores.mean scores.trained && complain "the mean is the last checkpoint"
+cmp -s scores.mean scores.trained.step-0000000001 && complain "the mean is the first checkpoint"
+run average --out=same model/step-0000000001 model/step-0000000002 >log 2>&1
+run translate --model=same <text >by_mean 2>log
+cmp -s whole by_mean || complain "the mean of equal checkpoints is another model" log
 
 # A text larger than memory could not be translated.
 if ((${#launcher[@]} == 0)); then
