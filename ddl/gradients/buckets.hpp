@@ -34,6 +34,13 @@ struct BucketLayout {
   friend bool operator==(const BucketLayout&, const BucketLayout&) = default;
 };
 
+/// The layout of the parameters of a bucket's gradients. They have all their bits where 16-bit gradients are
+/// summed in 16 bits.
+inline BucketLayout layout_of_parameters(BucketLayout layout) {
+  layout.type = summed_type(layout.type);
+  return layout;
+}
+
 /// The memory of a bucket's pieces if it can be reduced in place: the pieces are adjacent and of the bucket's
 /// type, and there is no padding. Else empty. `owners`: gradients or parameters, in order of registration.
 template <typename Owners>

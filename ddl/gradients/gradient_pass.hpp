@@ -121,31 +121,28 @@ struct Piece {
   DataType type;             ///< The gradient's type: f32, f16 or bf16.
 };
 
-DDL_HOST_DEVICE float read(const void* gradient, DataType type, std::uint64_t at) {
+DDL_HOST_DEVICE float read(const void* values, DataType type, std::uint64_t at) {
   using collectives::device::widen;
-  if (type == DataType::f16) return widen(static_cast<const float16*>(gradient)[at]);
-  if (type == DataType::bf16) return widen(static_cast<const bfloat16*>(gradient)[at]);
-  return static_cast<const float*>(gradient)[at];
+  if (type == DataType::f16) return widen(static_cast<const float16*>(values)[at]);
+  if (type == DataType::bf16) return widen(static_cast<const bfloat16*>(values)[at]);
+  return static_cast<const float*>(values)[at];
 }
 
-/// Writes `value`, rounded to the gradient's type; returns the rounded value.
-DDL_HOST_DEVICE float write(const Piece& piece, std::uint64_t at, float value) {
+/// Writes `value`, rounded to `type`; returns the rounded value.
+DDL_HOST_DEVICE float write(void* values, DataType type, std::uint64_t at, float value) {
   using collectives::device::narrow;
   using collectives::device::widen;
-  if (piece.type == DataType::f16) {
-    return widen(static_cast<float16*>(piece.gradient)[at] = narrow<float16>(value));
-  }
-  if (piece.type == DataType::bf16) {
-    return widen(static_cast<bfloat16*>(piece.gradient)[at] = narrow<bfloat16>(value));
-  }
-  return static_cast<float*>(piece.gradient)[at] = value;
+  if (type == DataType::f16) return widen(static_cast<float16*>(values)[at] = narrow<float16>(value));
+  if (type == DataType::bf16) return widen(static_cast<bfloat16*>(values)[at] = narrow<bfloat16>(value));
+  return static_cast<float*>(values)[at] = value;
 }
 
 /// A bucket of gradients in device memory.
 struct Bucket {
   const Piece* pieces;  ///< Consecutive parts of the bucket; the array is in device memory.
   std::uint32_t piece_count;
-  float* values;  ///< The bucket's elements; in place, the gradients' own memory.
+  void* values;   ///< The bucket's elements; in place, the gradients' own memory.
+  DataType type;  ///< The elements' type: f32, or that of 16-bit gradients that are summed in it.
   std::uint64_t count;
   bool scattered;  ///< Whether this rank has only the sums of its own range.
 };
@@ -221,7 +218,9 @@ DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const 
         const double own = read(piece.gradient, piece.type, at) * weight;
         return static_cast<float>(adds ? own + piece.accumulated[at] : own);
       },
-      [&](const Piece&, std::uint64_t element, float value) { bucket.values[element] = value; });
+      [&](const Piece&, std::uint64_t element, float value) {
+        write(bucket.values, bucket.type, element, value);
+      });
 }
 
 /// Sets the gradients to the bucket's values times `factor`. Calls `see` with each of this thread's values in
@@ -232,12 +231,14 @@ DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const R
   const bool writes = factor != 1 || bucket.piece_count == 0 || bucket.pieces[0].gradient != bucket.values;
   const Range range = writes && !bucket.scattered ? Range{0, bucket.count} : own;
   each_element(
-      bucket, range, lane, [&](const Piece&, std::uint64_t element) { return bucket.values[element]; },
+      bucket, range, lane,
+      [&](const Piece&, std::uint64_t element) { return read(bucket.values, bucket.type, element); },
       [&](const Piece& piece, std::uint64_t element, float value) {
         const bool is_own = element >= own.first && element < own.beyond;
         float seen = value;
         if (writes) {
-          const float written = write(piece, element - piece.begin, scaled(value, factor));
+          const float written =
+              write(piece.gradient, piece.type, element - piece.begin, scaled(value, factor));
           if (!is_finite(written)) seen = written;  // a finite sum may overflow 16 bits
         }
         if (is_own) see(seen);

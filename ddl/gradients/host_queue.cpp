@@ -284,12 +284,6 @@ std::size_t HostQueue::packed_bytes() const noexcept {
 void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/) {
   std::vector<Elements> gathered;
   std::vector<Work> works;
-  // Parameters have all their bits where their gradients are 16-bit sums.
-  const auto layout_of_parameters = [](const Bucket& bucket) {
-    BucketLayout layout = bucket.layout;
-    layout.type = summed_type(layout.type);
-    return layout;
-  };
   // Copies parameters to a bucket's memory, where they are adjacent, or back.
   const auto copy = [&](const Bucket& bucket, Elements memory, bool back) {
     std::size_t at = 0;
@@ -301,7 +295,7 @@ void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/)
     }
   };
   for (Bucket& bucket : buckets_) {
-    const BucketLayout layout = layout_of_parameters(bucket);
+    const BucketLayout layout = layout_of_parameters(bucket.layout);
     Elements values = one_run(layout, parameters);
     if (values.size() == 0) {
       const std::size_t bytes = layout.bytes();
@@ -316,7 +310,7 @@ void HostQueue::gather(std::span<const Parameter> parameters, Stream /*stream*/)
   }
   for (std::size_t i = 0; i < buckets_.size(); ++i) {
     works[i].wait();
-    if (one_run(layout_of_parameters(buckets_[i]), parameters).size() == 0)
+    if (one_run(layout_of_parameters(buckets_[i].layout), parameters).size() == 0)
       copy(buckets_[i], gathered[i], true);
   }
 }

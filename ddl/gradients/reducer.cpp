@@ -139,11 +139,6 @@ void GradientReducer::State::check_options() const {
         "which ranks share a host",
         to_string(wire));
   }
-  if (options.narrow_sums && queue->is_on_device()) {
-    throw invalid(
-        "narrow_sums: found gradients on a device, where sums are f32; expected them in the host's "
-        "memory");
-  }
 }
 
 void GradientReducer::State::check(const std::vector<Gradient>& given) const {

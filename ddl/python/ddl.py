@@ -585,7 +585,7 @@ class Reducer:
     means (a loss that is a mean); it has no default. `row_width`: a dict of names and elements of a row, for embeddings of
     which a step touches few rows. `wire`: "bfloat16" or "float16" between hosts. `leave_sums`: `wait` leaves sums over all
     ranks' items, not means. `narrow_sums`: 16-bit gradients are summed in their own type, in half the memory and bytes, not in
-    float32; not of CUDA arrays. Same on all ranks. Collective.
+    float32. Same on all ranks. Collective.
 
     A step: `begin(weight)` (for means; for sums `wait(weight)` will do), `ready(name)` once for each gradient or `absent(name)`
     in its place, `wait()`. From `ready` until `wait` a gradient must be left alone.

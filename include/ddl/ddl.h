@@ -193,7 +193,7 @@ typedef struct {
   int broadcast_values; /**< 1: ddl_reducer_create first gives all ranks rank 0's values, as
                            ddl_broadcast_parameters does. */
   int narrow_sums; /**< 1: 16-bit gradients are summed in their own type, in half the memory and bytes; 0: in
-                      f32. Not on a device. */
+                      f32. */
 } ddl_reducer_options;
 
 /** The result of a step's reduction, the same on all ranks. */

@@ -89,8 +89,8 @@ struct GradientReducerOptions {
   /// ranks; else in f32, rounded once at the end. Additions are done in f32, and rounded when their result
   /// travels on: the error of a sum over n ranks is at most (n - 1) u sum |x|, u the type's unit roundoff
   /// (2^-8 for bf16, 2^-11 for f16). Means are rounded once more on the way in, times their weight, and once
-  /// on the way out. In f16, sums, and means times their weight, beyond 65,504 are infinite. Only on hosts;
-  /// such gradients accept only the wire f32, as f64 ones do.
+  /// on the way out. In f16, sums, and means times their weight, beyond 65,504 are infinite. Such gradients
+  /// accept only the wire f32, as f64 ones do.
   bool narrow_sums = false;
 };
 

@@ -14,6 +14,7 @@
 #include "ddl/gradient_reducer.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
+#include "device/narrow_steps.hpp"
 
 namespace ddl {
 namespace {
@@ -140,6 +141,26 @@ TEST_F(DeviceNccl, GradientsBetweenHosts) {
           device.release(stream);
         },
         on_hosts(ranks(), 2, topology::Mode::explore));
+  }
+}
+
+/// NCCL would be given f32, or another type's sum, where gradients are summed in 16 bits.
+TEST_F(DeviceNccl, NarrowSumsAreExact) {
+  for (const auto& [hosts, mode] :
+       {std::pair(1, topology::Mode::explore), {2, topology::Mode::nccl_per_dimension}}) {
+    run_in_process(
+        ranks(),
+        [&](Context& context) {
+          ASSERT_EQ(cudaSetDevice(context.rank()), cudaSuccess);
+          DeviceCommunicator device(context, {.device = context.rank(), .path = DevicePathChoice::nccl});
+          test::with_each_type([&]<typename Narrow>(Narrow) {
+            for (const bool sharded : {false, true})
+              test::expect_exact_sums<Narrow>(
+                  context, device, true,
+                  {.gradients = GradientKind::sum, .bucket_bytes = 10'000, .sharded_update = sharded});
+          });
+        },
+        on_hosts(ranks(), hosts, mode));
   }
 }
 

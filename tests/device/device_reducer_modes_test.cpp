@@ -503,9 +503,6 @@ TEST_F(DeviceReducer, WrongCallsAreRefused) {
     const auto refuses = [](const std::vector<std::string>& parts, const std::function<void()>& call) {
       expect_error(ErrorCode::invalid_argument, parts, call);
     };
-    refuses({"narrow_sums", "on a device", "host's memory"}, [&] {
-      GradientReducer(device, values.gradients(), {.gradients = GradientKind::sum, .narrow_sums = true});
-    });
     GradientReducer means(device, values.gradients(), {.gradients = GradientKind::mean});
     refuses({"ready() before begin"}, [&] { means.ready(0, stream); });
     refuses({"finish(weight) is for gradient sums"}, [&] { means.finish(1, stream); });

@@ -17,6 +17,7 @@
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
 #include "device/device_plan_jobs.hpp"
+#include "device/narrow_steps.hpp"
 #include "device/test_numbers.hpp"
 #include "support/thrown_error.hpp"
 
@@ -99,6 +100,22 @@ TEST_F(DeviceUcx, EveryCollectiveCountAndPlace) {
     cases.push_back({.collective = Collective::barrier, .count = 0});
     test::run_cases(ranks, cases, by_ucx, on_hosts(ranks, ranks_each));
   }
+}
+
+/// Gradients that are summed in 16 bits would be wrong where UCX or partial results carry another type.
+TEST_F(DeviceUcx, NarrowSumsAreExact) {
+  run_in_process(
+      4,
+      [](Context& context) {
+        DeviceCommunicator device(context, by_ucx);
+        test::with_each_type([&]<typename Narrow>(Narrow) {
+          for (const bool sharded : {false, true})
+            test::expect_exact_sums<Narrow>(
+                context, device, true,
+                {.gradients = GradientKind::sum, .bucket_bytes = 10'000, .sharded_update = sharded});
+        });
+      },
+      on_hosts(4, 2));
 }
 
 /// Some plan would give wrong results: rings, trees and direct exchanges, with and without scratch memory, in

@@ -54,14 +54,15 @@ std::size_t CudaGradientQueue::bucket_bytes(std::size_t total) {
 void CudaGradientQueue::open(const ReducerParts& parts) {
   parts_.emplace(parts);
   std::size_t elements = 0;
-  std::size_t most_rows = 0;
+  std::size_t bytes_of_rows = 0;
   std::size_t row_pieces = 0;
   for (std::size_t i = 0; i < parts.gradients.size(); ++i) {
     const std::size_t count = parts.gradients[i].values.size();
     places_.push_back(elements);
     elements += count;
     if (parts.gradients[i].row_width == 0) continue;
-    most_rows = std::max(most_rows, count);
+    const DataType type = summed_type(parts.gradients[i].values.type(), parts.options.narrow_sums);
+    bytes_of_rows = std::max(bytes_of_rows, count * size_of(type));
     row_pieces += parts.touched[i].rows() / 2 + 1;  // adjacent rows form one piece
   }
   parts.context.on_all_ranks("device memory", [&] {
@@ -75,9 +76,7 @@ void CudaGradientQueue::open(const ReducerParts& parts) {
     row_pieces_ = allocate<Piece>(row_pieces);
     staged_ = device::make_pinned<Piece>(row_pieces);
   });
-  if (most_rows > 0) {
-    packed_rows_ = reinterpret_cast<float*>(communicator_.allocate(most_rows * sizeof(float)).data);
-  }
+  if (bytes_of_rows > 0) packed_rows_ = communicator_.allocate(bytes_of_rows).data;
 }
 
 /// The piece of a gradient that begins at element `at` of its bucket.
@@ -95,6 +94,7 @@ void CudaGradientQueue::arrange(const std::vector<BucketLayout>& layouts, bool i
     Bucket& bucket = buckets_.emplace_back();
     bucket.layout = layout;
     bucket.on_device.count = layout.count() - layout.padding;
+    bucket.on_device.type = layout.type;
     bucket.on_device.scattered = scatters(bucket);
     const Elements run = one_run(layout, parts_->gradients);
     bucket.is_packed = run.size() == 0 || !communicator_.reaches(run.data(), run.bytes().size());
@@ -121,7 +121,7 @@ void CudaGradientQueue::place_residuals() {
 /// Allocating shared memory is collective, so all ranks allocate the largest size that any of them needs.
 void CudaGradientQueue::place_buckets() {
   const auto bytes_of = [&](const Bucket& bucket) {
-    return bucket.is_packed && !bucket.layout.rows ? lines_of(bucket.layout.count() * sizeof(float)) : 0;
+    return bucket.is_packed && !bucket.layout.rows ? lines_of(bucket.layout.bytes()) : 0;
   };
   std::int64_t most = 0;
   for (const Bucket& bucket : buckets_) most += static_cast<std::int64_t>(bytes_of(bucket));
@@ -133,7 +133,7 @@ void CudaGradientQueue::place_buckets() {
     const bool has_own = bucket.is_packed && !bucket.layout.rows;
     // Values of buckets by rows are set in each step.
     const Elements values = parts_->gradients[first.gradient].values.subspan(first.first, first.count);
-    bucket.on_device.values = static_cast<float*>(has_own ? at : values.data());
+    bucket.on_device.values = has_own ? at : values.data();
     at += bytes_of(bucket);
   }
 }
@@ -199,7 +199,8 @@ std::vector<std::string> CudaGradientQueue::plans() const {
   std::vector<std::string> plans;
   for (const Bucket& bucket : buckets_) {
     const Collective collective = scatters(bucket) ? Collective::reduce_scatter : Collective::all_reduce;
-    plans.push_back(plan_text(communicator_, collective, bucket.layout.count(), DataType::f32, wire(bucket)));
+    plans.push_back(
+        plan_text(communicator_, collective, bucket.layout.count(), bucket.layout.type, wire(bucket)));
   }
   return plans;
 }

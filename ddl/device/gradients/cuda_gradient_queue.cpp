@@ -69,8 +69,9 @@ void CudaGradientQueue::all_reduce(void* data, std::size_t count, DataType type)
 }
 
 void CudaGradientQueue::pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated) {
-  const device::NvtxRange range("pack", bucket.count * sizeof(float));
-  const auto scope = communicator_.scope("pack", stream_.get(), bucket.count * sizeof(float));
+  const std::size_t bytes = bucket.count * size_of(bucket.type);
+  const device::NvtxRange range("pack", bytes);
+  const auto scope = communicator_.scope("pack", stream_.get(), bytes);
   gradient_pass::launch_pack(bucket, weight, adds_accumulated, stream_.get());
 }
 
@@ -91,17 +92,22 @@ void CudaGradientQueue::reduce(std::size_t index, const Contribution& contributi
   if (bucket.is_packed || contribution.weight != 1 || has_accumulated_) {
     pack(on_device, contribution.weight, has_accumulated_);
   }
-  float* const values = on_device.values;
+  const Elements values(on_device.values, bucket.layout.count(), on_device.type);
   const DeviceWire narrow{parts_->options.wire, bucket.residual};
   if (!scatters(bucket) || ranks() == 1) {
-    if (!wire(bucket)) return all_reduce(values, on_device.count, DataType::f32);
-    return communicator_.all_reduce(values, values, on_device.count, narrow, stream_.get());
+    if (!wire(bucket)) return all_reduce(values.data(), on_device.count, values.type());
+    float* const sums = values.as<float>().data();
+    return communicator_.all_reduce(sums, sums, on_device.count, narrow, stream_.get());
   }
-  zero(values + on_device.count, bucket.layout.padding * sizeof(float));
-  const std::size_t part = bucket.layout.count() / ranks();
-  float* const own = values + rank() * part;
-  if (wire(bucket)) return communicator_.reduce_scatter(values, own, part, narrow, stream_.get());
-  communicator_.reduce_scatter(values, own, part, DataType::f32, ReduceOp::sum, stream_.get());
+  const std::span<std::byte> padding = values.subspan(on_device.count, bucket.layout.padding).bytes();
+  zero(padding.data(), padding.size());
+  const std::size_t part = values.size() / ranks();
+  const Elements own = values.subspan(rank() * part, part);
+  if (wire(bucket)) {
+    return communicator_.reduce_scatter(values.as<float>().data(), own.as<float>().data(), part, narrow,
+                                        stream_.get());
+  }
+  communicator_.reduce_scatter(values.data(), own.data(), part, values.type(), ReduceOp::sum, stream_.get());
 }
 
 /// Reduces the rows that any rank has touched, once all ranks have reported theirs. These rows are the pieces
@@ -132,9 +138,9 @@ void CudaGradientQueue::reduce_rows(Bucket& bucket) {
   staged_pieces_ += touched.rows() / 2 + 1;
   check_cuda(cudaEventRecord(uploaded_.get(), stream_.get()), "cudaEventRecord");
   const bool packs = alone || bucket.is_packed;
-  on_device.values = packs ? packed_rows_ : parts_->gradients[whole.gradient].values.as<float>().data();
+  on_device.values = packs ? packed_rows_ : parts_->gradients[whole.gradient].values.data();
   if (packs || bucket.weight != 1 || has_accumulated_) pack(on_device, bucket.weight, has_accumulated_);
-  all_reduce(on_device.values, on_device.count, DataType::f32);
+  all_reduce(on_device.values, on_device.count, on_device.type);
 }
 
 /// The elements of a bucket whose squares this rank adds up.
@@ -147,7 +153,7 @@ Range CudaGradientQueue::own_range(const Bucket& bucket) const {
 
 void CudaGradientQueue::unpack(std::size_t index) {
   const Bucket& bucket = buckets_[index];
-  const std::size_t bytes = bucket.on_device.count * sizeof(float);
+  const std::size_t bytes = bucket.on_device.count * size_of(bucket.layout.type);
   const device::NvtxRange range("unpack", bytes);
   const auto scope = communicator_.scope("unpack", stream_.get(), bytes);
   const double* const weight = parts_->options.leave_sums ? nullptr : weight_sum_;
@@ -188,7 +194,7 @@ std::uint64_t CudaGradientQueue::bytes() const noexcept {
   std::uint64_t sum = 0;
   for (const Bucket& bucket : buckets_) {
     if (bucket.layout.rows) sum += touched(bucket).rows();
-    sum += bucket.on_device.count * size_of(wire(bucket).value_or(DataType::f32));
+    sum += bucket.on_device.count * size_of(wire(bucket).value_or(bucket.layout.type));
   }
   return sum;
 }
@@ -198,13 +204,14 @@ void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream str
   device::join(stream, stream_.get(), event_);
   const Piece* pieces = parameter_pieces_.data;
   for (const Bucket& bucket : buckets_) {
-    const BucketLayout& layout = bucket.layout;
+    const BucketLayout layout = layout_of_parameters(bucket.layout);
     const Elements run = one_run(layout, parameters);
     const bool in_place = run.size() > 0;
     float* const values = static_cast<float*>(in_place ? run.data() : gathered_.data);
     const gradient_pass::Bucket all = {.pieces = pieces,
                                        .piece_count = static_cast<std::uint32_t>(layout.pieces.size()),
                                        .values = values,
+                                       .type = layout.type,
                                        .count = layout.count() - layout.padding,
                                        .scattered = false};
     pieces += layout.pieces.size();

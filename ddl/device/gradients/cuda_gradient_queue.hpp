@@ -139,7 +139,7 @@ class CudaGradientQueue final : public GradientQueue {
   double* square_sum_ = nullptr;
   DeviceOutcome* outcome_ = nullptr;
   // For rows: memory for the largest gradient with rows, and a step's pieces on the device and on the host.
-  float* packed_rows_ = nullptr;
+  std::byte* packed_rows_ = nullptr;
   gradient_pass::Piece* row_pieces_ = nullptr;
   device::Pinned<gradient_pass::Piece> staged_;
   // For `gather`.
