@@ -33,8 +33,8 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 mpirun --oversubscribe --bind-to none -np "$ranks" "$program" "${flags[@]}" --log_jsonl="$log" "$@" |
   grep -aE '^parameters|ranks? on|training pairs|peak memory'
 
-median=$(sed 's/.*"words_per_s": *\([0-9.e+]*\).*/\1/' "$log" | tail -n +21 | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')
-step_ms=$(sed 's/.*"step_ms": *\([0-9.e+]*\).*/\1/' "$log" | tail -n +21 | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')
+median=$(sed -n 's/.*"words_per_s": *\([0-9.e+]*\).*/\1/p' "$log" | tail -n +21 | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')
+step_ms=$(sed -n 's/.*"step_ms": *\([0-9.e+]*\).*/\1/p' "$log" | tail -n +21 | sort -g | awk '{v[NR]=$1} END {print v[int((NR+1)/2)]}')
 cpu=$(bash "$(dirname "$0")/processor_name.sh")
 printf 'median of %s steps: %.0f words/s, %.1f ms a step (%s ranks, %s processors, %s, %s)\n' \
   "$((steps - 20))" "$median" "$step_ms" "$ranks" "$(nproc)" "$cpu" "$text"

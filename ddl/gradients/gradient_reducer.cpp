@@ -93,6 +93,7 @@ void GradientReducer::rebind(std::vector<Gradient> gradients) { state_->rebind(s
 std::size_t GradientReducer::bytes() const noexcept { return state_->bytes; }
 std::size_t GradientReducer::packed_bytes() const noexcept { return state_->queue->packed_bytes(); }
 std::size_t GradientReducer::buckets() const noexcept { return state_->buckets.size(); }
+std::optional<double> GradientReducer::hidden_share() const noexcept { return state_->hidden_share(); }
 std::size_t GradientReducer::largest_bucket() const noexcept { return state_->largest_bucket(); }
 
 }  // namespace ddl

@@ -58,8 +58,12 @@ class StepObserver {
   void reduced() {
     if (run_ == nullptr || !at_begin_) return;
     const collectives::RunStatistics::Shares now = shares();
-    run_->recorder()->statistics().gradient_step(now.busy - at_begin_->busy, now.waited - at_begin_->waited);
+    const collectives::RunStatistics::Shares step{now.busy - at_begin_->busy, now.waited - at_begin_->waited};
+    run_->recorder()->statistics().gradient_step(step.busy, step.waited);
+    if (step.busy > 0) hidden_ = step.hidden();
   }
+  /// Of the last step.
+  [[nodiscard]] std::optional<double> hidden() const noexcept { return hidden_; }
   /// The step is over on all ranks. Collective.
   void step_over() {
     if (dump_) dump_->step_over();
@@ -78,6 +82,7 @@ class StepObserver {
   RunObserver* run_;  // may be null
   std::optional<StepDump> dump_;
   std::optional<collectives::RunStatistics::Shares> at_begin_;
+  std::optional<double> hidden_;
 };
 
 /// How messages name a reducer's functions and gradients: as the caller does, in C++ or in C.
@@ -143,6 +148,7 @@ struct GradientReducer::State {
   [[nodiscard]] std::string state() const;
   void restore(std::string_view json);
   [[nodiscard]] std::size_t largest_bucket() const noexcept;
+  [[nodiscard]] std::optional<double> hidden_share() const noexcept { return observer_.hidden(); }
 
   struct Bucket {
     BucketLayout layout;

@@ -288,6 +288,11 @@ class GradientReducer {
   /// (from its first call until `wait`), and for gradients on devices.
   void rebind(std::vector<Gradient> gradients);
 
+  /// The share of the last step's exchange that backward hid: of the time in which calls were in flight, that
+  /// in which no thread of this rank waited for them. Empty on devices, in a job of one rank, and where
+  /// nothing is recorded (`ContextOptions::debug_level` 0 without a timeline).
+  [[nodiscard]] std::optional<double> hidden_share() const noexcept;
+
   /// Bytes of all gradients of this rank.
   [[nodiscard]] std::size_t bytes() const noexcept;
   /// Bytes of the reducer's memory for this rank's buckets that are not reduced in place; the first step may

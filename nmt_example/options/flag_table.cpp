@@ -349,7 +349,11 @@ std::vector<Flag> make_table() {
       {"avg_ckpts", saving, &O::avg_ckpts,
        "Also score the mean of the num_keep_ckpts newest checkpoints, and keep the newest mean in "
        "out_dir/avg_checkpoints and the best in out_dir/avg_best_METRIC"},
-      this_run({"log_jsonl", saving, &O::log_jsonl, "File for one JSON object per step"}),
+      this_run({"log_jsonl", saving, &O::log_jsonl,
+                "File for one JSON object per step, and one per evaluation with its scores; empty: "
+                "out_dir/log.jsonl, if there is an out_dir"}),
+      this_run({"log_csv", saving, &O::log_csv, "File for the same values, separated by commas"}),
+      this_run({"log_dir", saving, &O::log_dir, "Directory for the same values as TensorBoard's event files"}),
       this_run(rare({"profile", saving, &O::profile,
                      "Print at the end how long each operation of a step took, with --infer of all "
                      "translations, and what this machine could reach; on CPUs"})),

@@ -113,7 +113,9 @@ struct Options {
   bool avg_ckpts = false;              ///< The mean of the kept checkpoints is scored and saved, too.
   bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
   bool background_checkpoints = true;  ///< Training goes on while a copy is written.
-  std::string log_jsonl;
+  std::string log_jsonl;  ///< Empty: out_dir/log.jsonl, if there is an out_dir.
+  std::string log_csv;
+  std::string log_dir;  ///< Of TensorBoard's event files.
   bool profile = false;  ///< Print the time of every operation at the end.
   std::string preset;
   std::string hparams_path;              ///< Also set by --config.

@@ -58,6 +58,8 @@ class GradientSync {
   /// The backend's work from now on sees the parameters that all ranks have updated.
   void gather();
 
+  /// As ddl::GradientReducer.
+  [[nodiscard]] std::optional<double> hidden_share() const noexcept { return reducer_->hidden_share(); }
   [[nodiscard]] std::size_t buckets() const noexcept { return reducer_->buckets(); }
   [[nodiscard]] std::size_t packed_bytes() const noexcept { return reducer_->packed_bytes(); }
   [[nodiscard]] std::string state() const { return reducer_->state(); }

@@ -4,43 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
-
-#include "ddl/error.hpp"
 
 namespace nmt {
 namespace {
-
-// The bytes that a resumed run keeps of its log: the lines up to `start_step`.
-std::uintmax_t bytes_to_keep(const std::string& path, std::int64_t start_step) {
-  std::ifstream file(path, std::ios::binary);
-  std::uintmax_t kept = 0;
-  std::string line;
-  for (std::int64_t number = 1; std::getline(file, line); ++number) {
-    if (file.eof()) break;  // torn: no newline
-    const auto object = nlohmann::json::parse(line, nullptr, false);
-    if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) {
-      throw ddl::Error(
-          ddl::ErrorCode::corrupt_data,
-          fmt::format("--log_jsonl={}: line {} is not an object with a step, so this is no log to "
-                      "continue; give another file",
-                      path, number));
-    }
-    if (object["step"].get<std::int64_t>() > start_step) break;
-    kept += line.size() + 1;
-  }
-  return kept;
-}
-
-std::string json_number(double value, int digits = 9) {
-  return std::isfinite(value) ? fmt::format("{:.{}g}", value, digits) : "null";
-}
 
 double perplexity(double loss_sum, double target_tokens) { return std::exp(loss_sum / target_tokens); }
 
@@ -53,47 +22,41 @@ constexpr double seconds_between_bars = 0.1;
 
 }  // namespace
 
-StepLog::StepLog(std::string path, std::int64_t start_step) : path_(std::move(path)) {
-  const bool resumed = start_step > 0 && std::filesystem::is_regular_file(path_);
-  if (resumed) {
-    const std::uintmax_t kept = bytes_to_keep(path_, start_step);
-    std::error_code error;
-    std::filesystem::resize_file(path_, kept, error);
-    if (error) {
-      errno = error.value();
-      fail("truncate");
-    }
-  }
-  file_.reset(std::fopen(path_.c_str(), resumed ? "ae" : "we"));
-  if (!file_) fail("open");
+std::vector<LogValue> log_values(const StepReport& r) {
+  constexpr int of_times = 6;
+  std::vector<LogValue> values;
+  if (r.phase > 0) values.push_back({"phase", static_cast<double>(r.phase)});
+  values.insert(values.end(), {{"loss", r.loss_sum / r.target_tokens},
+                               {"ppl", perplexity(r.loss_sum, r.target_tokens)},
+                               {"lr", r.learning_rate},
+                               {"grad_norm", r.gradient_norm},
+                               {"words", r.words},
+                               {"step_ms", r.seconds * 1e3, of_times},
+                               {"words_per_s", r.words / r.seconds, of_times}});
+  if (r.hidden) values.push_back({"hidden", *r.hidden, of_times});
+  return values;
 }
 
-void StepLog::fail(const char* operation) const {
-  throw ddl::Error(ddl::ErrorCode::io,
-                   fmt::format("--log_jsonl={}: {}: {}", path_, operation, std::strerror(errno)));
-}
-
-void StepLog::write(const StepReport& r) {
-  const std::string line = fmt::format(
-      "{{\"step\": {}, {}\"loss\": {}, \"ppl\": {}, \"lr\": {}, \"grad_norm\": {}, \"words\": {:.0f}, "
-      "\"step_ms\": {}, \"words_per_s\": {}}}\n",
-      r.step, r.phase > 0 ? fmt::format("\"phase\": {}, ", r.phase) : "",
-      json_number(r.loss_sum / r.target_tokens), json_number(perplexity(r.loss_sum, r.target_tokens)),
-      json_number(r.learning_rate), json_number(r.gradient_norm), r.words, json_number(r.seconds * 1e3, 6),
-      json_number(r.words / r.seconds, 6));
-  if (std::fwrite(line.data(), 1, line.size(), file_.get()) != line.size()) fail("write");
-  if (std::fflush(file_.get()) != 0) fail("write");
+std::vector<std::string> log_columns(const std::vector<std::string>& scores) {
+  std::vector<std::string> columns;
+  for (const LogValue& value : log_values({.phase = 1, .hidden = 0.0})) columns.push_back(value.name);
+  columns.insert(columns.end(), scores.begin(), scores.end());
+  return columns;
 }
 
 Progress::Progress(const ProgressSettings& settings, std::ostream& out, bool terminal)
     : settings_(settings), out_(out), terminal_(terminal) {
-  if (!settings_.log_jsonl.empty()) log_.emplace(settings_.log_jsonl, settings_.start_step);
+  const LogFiles& files = settings_.logs;
+  const std::int64_t start = settings_.start_step;
+  if (!files.jsonl.empty()) logs_.push_back(json_lines(files.jsonl, start));
+  if (!files.csv.empty()) logs_.push_back(comma_separated(files.csv, start, log_columns(settings_.scores)));
+  if (!files.tensorboard.empty()) logs_.push_back(tensorboard_events(files.tensorboard, start));
 }
 
 Progress::~Progress() { erase_bar(); }
 
 void Progress::step(const StepReport& report) {
-  if (log_) log_->write(report);
+  log(report.step, log_values(report));
   for (Window* window : {&since_line_, &since_start_}) {
     window->steps += 1;
     window->seconds += report.seconds;
@@ -115,6 +78,10 @@ void Progress::score(std::string_view metric, double value) {
   } else {
     scores_.emplace_back(metric, value);
   }
+}
+
+void Progress::log(std::int64_t step, std::span<const LogValue> values) {
+  for (const auto& writer : logs_) writer->write(step, values);
 }
 
 void Progress::note(std::string_view line) {

@@ -1,16 +1,17 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "nmt_example/options/length.hpp"
+#include "nmt_example/training/run_log.hpp"
 
 namespace nmt {
 
@@ -24,6 +25,17 @@ struct StepReport {
   double gradient_norm = 0;  ///< Before clipping.
   double seconds = 0;        ///< Wall time of the step.
   int phase = 0;             ///< 1 or 2 in a training of two phases, else 0.
+  /// The share of the time in which gradients were exchanged that this rank did not wait for.
+  std::optional<double> hidden = {};
+};
+
+/// The files of a run's log; empty: none.
+struct LogFiles {
+  std::string jsonl = {};
+  std::string csv = {};
+  std::string tensorboard = {};  ///< A directory.
+
+  [[nodiscard]] bool any() const { return !jsonl.empty() || !csv.empty() || !tensorboard.empty(); }
 };
 
 struct ProgressSettings {
@@ -32,34 +44,20 @@ struct ProgressSettings {
   double start_seconds = 0;     ///< Time before this run.
   Length end = 0;               ///< Of the whole training; for the time left.
   std::int64_t steps_per_stats = 100;
-  std::string log_jsonl = {};  ///< Empty: no log.
+  LogFiles logs = {};
+  std::vector<std::string> scores = {};  ///< The names of `Progress::log`'s values.
 };
 
-/// One JSON object a line and step: step, phase (of a training of two), loss (mean cross-entropy per target
-/// token, 9 digits), ppl, lr, grad_norm, words, step_ms, words_per_s; a value that is not finite is null.
-///
-/// A new run (start_step 0) overwrites the file. A resumed one continues it: lines of steps after
-/// `start_step` and a torn last line are removed first. Throws `ddl::Error`: `io` if the file cannot be
-/// written (checked for every line), `corrupt_data` if what is to be continued is not such a log.
-class StepLog {
- public:
-  StepLog(std::string path, std::int64_t start_step);
-  void write(const StepReport& report);
-
- private:
-  struct Close {
-    void operator()(std::FILE* file) const { std::fclose(file); }
-  };
-  [[noreturn]] void fail(const char* operation) const;
-
-  std::string path_;
-  std::unique_ptr<std::FILE, Close> file_;
-};
+/// What logs have of a step: phase (of a training of two), loss (mean cross-entropy per target token), ppl,
+/// lr, grad_norm, words, step_ms, words_per_s, and hidden, where it is known.
+std::vector<LogValue> log_values(const StepReport& report);
+/// Their names, followed by those of scores.
+std::vector<std::string> log_columns(const std::vector<std::string>& scores);
 
 /// Shows a person how training goes: every `steps_per_stats` steps, and after the last one, a line
 /// `  step 100 lr 0.001 step-time 0.11s wps 51.53K ppl 1733.09 gN 14.20 bleu 0.00, eta 3m12s`
 /// with means since the previous line (lr and gN: of the last step; scores: once there are some), and on a
-/// terminal a bar below it. For one rank; not thread-safe. Errors: `StepLog`'s.
+/// terminal a bar below it. Writes the run's logs. For one rank; not thread-safe. Errors: `LogWriter`'s.
 class Progress {
  public:
   /// `terminal`: whether `out` is one (`standard_output_is_terminal`), for the bar. `out` must outlive this.
@@ -71,6 +69,8 @@ class Progress {
   void step(const StepReport& report);
   /// The newest score of a metric, shown from the next line on.
   void score(std::string_view metric, double value);
+  /// Writes scores of the model after `step` to the logs.
+  void log(std::int64_t step, std::span<const LogValue> values);
   /// Prints a line of its own, after erasing the bar.
   void note(std::string_view line);
 
@@ -99,7 +99,7 @@ class Progress {
   Window since_line_;
   Window since_start_;
   std::vector<std::pair<std::string, double>> scores_;
-  std::optional<StepLog> log_;
+  std::vector<std::unique_ptr<LogWriter>> logs_;
 };
 
 /// Whether standard output ends at a terminal. Open MPI gives each rank a pseudo-terminal even if its own

@@ -48,9 +48,7 @@ bool Scorer::record(const TextScores& dev, const std::string& prefix, RunState& 
 bool Scorer::score_dev(RunState& state, std::optional<Progress>& progress) {
   const TextScores dev = score_text(context_, translator_, texts_.dev, metrics_);
   scored_step_ = state.step;
-  dev_scores_.clear();
-  for (std::size_t m = 0; m < metrics_.size(); ++m)
-    dev_scores_.emplace_back(metrics_[m]->name, dev.scores[m].value);
+  dev_scores_ = named(dev);
   if (progress) {
     for (std::size_t m = 0; m < metrics_.size(); ++m) {
       progress->score(metrics_[m]->name, dev.scores[m].value);
@@ -108,10 +106,17 @@ bool Scorer::score_average(RunState& state, std::optional<Progress>& progress) {
   return true;
 }
 
-void Scorer::score_test(std::optional<Progress>& progress) {
+std::vector<std::pair<std::string, double>> Scorer::named(const TextScores& text) const {
+  std::vector<std::pair<std::string, double>> scores;
+  for (std::size_t m = 0; m < metrics_.size(); ++m)
+    scores.emplace_back(metrics_[m]->name, text.scores[m].value);
+  return scores;
+}
+
+std::vector<std::pair<std::string, double>> Scorer::score_test(std::optional<Progress>& progress) {
   const auto begin = std::chrono::steady_clock::now();
   const TextScores test = score_text(context_, translator_, texts_.test, metrics_);
-  if (!progress) return;
+  if (!progress) return named(test);
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   for (const MetricScore& score : test.scores) {
     progress->note(fmt::format("test {} in {}", score.text, duration_text(seconds)));
@@ -120,6 +125,7 @@ void Scorer::score_test(std::optional<Progress>& progress) {
     progress->note(fmt::format("  src: {}\n  ref: {}\n  nmt: {}", texts_.test.source[i],
                                texts_.test.target[i], test.translations[i]));
   }
+  return named(test);
 }
 
 void Scorer::keep_best(const RunState& state) {

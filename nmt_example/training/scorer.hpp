@@ -36,7 +36,8 @@ class Scorer {
   }
   /// The step of the newest dev scores.
   [[nodiscard]] std::optional<std::uint64_t> scored_step() const noexcept { return scored_step_; }
-  void score_test(std::optional<Progress>& progress);
+  /// Returns the scores by the names of --metrics.
+  std::vector<std::pair<std::string, double>> score_test(std::optional<Progress>& progress);
 
   /// Brings best_METRIC and avg_best_METRIC up to date. A checkpoint is there when its save is complete, so
   /// this is called before the next save, which might remove it, and at the start and end of a run.
@@ -46,6 +47,7 @@ class Scorer {
 
  private:
   bool record(const TextScores& dev, const std::string& prefix, RunState& state) const;
+  [[nodiscard]] std::vector<std::pair<std::string, double>> named(const TextScores& text) const;
   bool score_average(RunState& state, std::optional<Progress>& progress);
   std::vector<std::filesystem::path> earlier_checkpoints(std::uint64_t step);
 

@@ -184,8 +184,7 @@ class Trainer {
         }
         state_.target_words += result.report.target_tokens;
         if (profile_ != nullptr) profile_->end_step(result.report.seconds);
-        // A full disk must end every rank, not only the one that writes the log.
-        if (progress || !options_.log_jsonl.empty()) write_progress(progress, result.report);
+        write_progress(progress, result.report);
       }
       if (state_.step == step_.done()) continue;  // no step was taken
       state_.step = step_.done();
@@ -312,7 +311,8 @@ class Trainer {
                                         .start_seconds = state_.seconds,
                                         .end = options_.num_train_steps,
                                         .steps_per_stats = options_.steps_per_stats,
-                                        .log_jsonl = options_.log_jsonl},
+                                        .logs = log_files(),
+                                        .scores = names_of_scores()},
                        out_, &out_ == &std::cout && standard_output_is_terminal());
     });
   }
@@ -419,12 +419,45 @@ class Trainer {
         megabytes(backend_.product_bytes()), megabytes(step_.gradients().packed_bytes())));
   }
 
-  void write_progress(std::optional<Progress>& progress, const StepReport& report) {
-    if (options_.log_jsonl.empty()) {
-      progress->step(report);
+  /// Calls `write` on rank 0. A full disk must end every rank, not only the one that writes the log.
+  template <typename Write>
+  void write_logs(std::optional<Progress>& progress, const Write& write) {
+    if (!log_files().any()) {
+      if (progress) write(*progress);
     } else {
-      context_.root_only("write the step log", [&] { progress->step(report); });
+      context_.root_only("write the step log", [&] { write(*progress); });
     }
+  }
+
+  void write_progress(std::optional<Progress>& progress, const StepReport& report) {
+    write_logs(progress, [&](Progress& p) { p.step(report); });
+  }
+
+  /// Logs scores, whose names get the prefix.
+  void log_scores(std::optional<Progress>& progress, const std::string& prefix,
+                  std::span<const std::pair<std::string, double>> scores) {
+    std::vector<LogValue> values;
+    for (const auto& [name, score] : scores) values.push_back({prefix + name, score});
+    write_logs(progress, [&](Progress& p) { p.log(static_cast<std::int64_t>(state_.step), values); });
+  }
+
+  [[nodiscard]] LogFiles log_files() const {
+    const bool by_default = options_.log_jsonl.empty() && !options_.out_dir.empty();
+    return {.jsonl = by_default ? (std::filesystem::path(options_.out_dir) / "log.jsonl").string()
+                                : options_.log_jsonl,
+            .csv = options_.log_csv,
+            .tensorboard = options_.log_dir};
+  }
+
+  /// The names that `log_scores` uses.
+  [[nodiscard]] std::vector<std::string> names_of_scores() const {
+    std::vector<std::string> names;
+    for (const std::string prefix : {"dev_", "test_"}) {
+      names.push_back(prefix + "ppl");
+      if (!translates()) continue;
+      for (const Metric* metric : options_.metrics) names.push_back(prefix + std::string(metric->name));
+    }
+    return names;
   }
 
   void report_dev_loss(std::optional<Progress>& progress) {
@@ -432,6 +465,7 @@ class Trainer {
     const auto averaged = averages_in_model();
     dev_perplexity_ = std::exp(mean_loss(context_, model_, *dev_));
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, dev_perplexity_));
+    log_scores(progress, "dev_", std::vector{std::pair<std::string, double>("ppl", dev_perplexity_)});
     if (options_.early_stopping != dev_perplexity) return;
     const auto best = state_.best.find(best_by_perplexity);
     if (best == state_.best.end() || dev_perplexity_ < best->second.score)
@@ -457,7 +491,9 @@ class Trainer {
 
   bool score_dev(std::optional<Progress>& progress) {
     const auto averaged = averages_in_model();
-    return scorer_.score_dev(state_, progress);
+    const bool better = scorer_.score_dev(state_, progress);
+    log_scores(progress, "dev_", scorer_.dev_scores());
+    return better;
   }
 
   /// A language model is scored by its perplexity alone.
@@ -471,8 +507,9 @@ class Trainer {
       test.emplace(encode(text, vocabularies_.source, vocabularies_.target, 0, 0));
     });
     const auto averaged = averages_in_model();
-    const double loss = mean_loss(context_, model_, *test);
-    if (progress) progress->note(fmt::format("test ppl {:.2f}", std::exp(loss)));
+    const double perplexity = std::exp(mean_loss(context_, model_, *test));
+    if (progress) progress->note(fmt::format("test ppl {:.2f}", perplexity));
+    log_scores(progress, "test_", std::vector{std::pair<std::string, double>("ppl", perplexity)});
   }
 
   void save(std::optional<Progress>& progress) {
@@ -494,7 +531,7 @@ class Trainer {
     if (dev_ && scorer_.scored_step() != state_.step && score_dev(progress)) save(progress);
     if (texts_.test.size() > 0) {
       const auto averaged = averages_in_model();
-      scorer_.score_test(progress);
+      log_scores(progress, "test_", scorer_.score_test(progress));
     }
     double memory[2] = {peak_memory(), memory_before_};
     context_.communicator().all_reduce(std::span(memory), ddl::ReduceOp::max);

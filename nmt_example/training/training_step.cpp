@@ -229,6 +229,7 @@ std::vector<TrainingStep::Result> TrainingStep::collect(bool want_stop, const dd
   for (std::size_t i = 0; i < queued_.size(); ++i) {
     Result result = result_of(records[i], sums_[4 + 2 * i], sums_[5 + 2 * i], queued_[i].phase);
     result.report.seconds = seconds;
+    result.report.hidden = gradients_.hidden_share();
     result.stop = sums_[0] > 0;
     result.votes = {sums_[1], sums_[2], sums_[3]};
     results.push_back(std::move(result));

@@ -59,7 +59,7 @@ class TrainingStep {
   }
 
   struct Result {
-    StepReport report;                ///< The same on all ranks, except `seconds`.
+    StepReport report;                ///< The same on all ranks, except times.
     bool stop = false;                ///< Whether any rank wanted to stop.
     ddl::CheckpointVotes votes = {};  ///< The sums of all ranks' votes.
     /// That training diverges: the loss or the gradient's norm is not finite, or the perplexity is above

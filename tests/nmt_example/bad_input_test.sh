@@ -100,6 +100,8 @@ runs "inference and long lines" 0 "2 of 4 lines are cut to --src_max_len_infer=3
 runs "no directory for the log" 1 "--log_jsonl=nowhere/x" "${flags[@]}" --log_jsonl=nowhere/x
 runs "out_dir below a file" 1 "--out_dir=t.en/x|Not a directory" "${flags[@]}" --out_dir=t.en/x
 runs "full disk for the log" 1 "--log_jsonl=/dev/full|No space left" "${flags[@]}" --log_jsonl=/dev/full
+runs "full disk for the table" 1 "--log_csv=/dev/full|No space left" "${flags[@]}" --log_csv=/dev/full
+runs "a file for the event files" 1 "--log_dir=t.en" "${flags[@]}" --log_dir=t.en
 if ((${#launcher[@]} > 0)); then
   runs "fewer sentences than ranks" 2 "one.en|1 sentence pairs|2 ranks" "${flags[@]}" --train_prefix=one
 fi

@@ -82,6 +82,8 @@ class Job:
         with open(self.log) as file:
             for line in file:
                 entry = json.loads(line)
+                if "loss" not in entry:
+                    continue  # scores
                 steps[entry["step"]] = (repr(entry["loss"]), repr(entry["grad_norm"]))
         return steps
 

@@ -38,7 +38,7 @@ class ProgressLog : public testing::Test {
  protected:
   void run(std::int64_t first, std::int64_t last, double loss = 1.0) {
     std::ostringstream out;
-    Progress progress({.start_step = first - 1, .end = last, .log_jsonl = path_.string()}, out, false);
+    Progress progress({.start_step = first - 1, .end = last, .logs = {.jsonl = path_.string()}}, out, false);
     for (std::int64_t step = first; step <= last; ++step) progress.step(report(step, loss));
   }
   [[nodiscard]] std::vector<nlohmann::json> lines() const {
@@ -187,9 +187,9 @@ TEST_F(ProgressLog, ResumeRefusesAFileThatIsNoLog) {
 
 TEST(ProgressErrors, FullDiskAndMissingDirectory) {
   std::ostringstream out;
-  Progress full({.end = 1, .log_jsonl = "/dev/full"}, out, false);
+  Progress full({.end = 1, .logs = {.jsonl = "/dev/full"}}, out, false);
   ddl::test::expect_error(ddl::ErrorCode::io, {"/dev/full"}, [&] { full.step(report(1)); });
-  const ProgressSettings nowhere{.end = 1, .log_jsonl = "/nonexistent/log"};
+  const ProgressSettings nowhere{.end = 1, .logs = {.jsonl = "/nonexistent/log"}};
   EXPECT_THROW(Progress(nowhere, out, false), ddl::Error);
 }
 

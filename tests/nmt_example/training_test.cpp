@@ -40,6 +40,7 @@ std::vector<LoggedStep> read_log(const fs::path& path) {
   std::vector<LoggedStep> steps;
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line);
+    if (!json.contains("loss")) continue;  // scores
     steps.push_back(
         {json.at("step"), json.at("loss"), json.at("grad_norm"), json.at("lr"), json.at("words")});
   }
@@ -417,6 +418,7 @@ TEST_F(Training, PhaseOneHasTheShortPairsAlone) {
   std::int64_t step = 0;
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line);
+    if (!json.contains("loss")) continue;  // scores
     ++step;
     EXPECT_EQ(json.at("phase"), step <= 10 ? 1 : 2) << "step " << step;
     // Target words count </s>, too.
@@ -694,8 +696,9 @@ TEST_F(Training, BestCheckpointsOutliveAResumedRunThatIsNotBetter) {
     parsed.options.num_train_steps = steps;
     run(2, parsed);
   }
-  EXPECT_EQ(names_in(path("out")), (std::set<std::string>{"best_rouge", "best_word_accuracy", "options.json",
-                                                          "step-0000000008", "train.data"}));
+  EXPECT_EQ(names_in(path("out")),
+            (std::set<std::string>{"best_rouge", "best_word_accuracy", "log.jsonl", "options.json",
+                                   "step-0000000008", "train.data"}));
   for (const char* keeper : {"best_rouge", "best_word_accuracy"}) {
     EXPECT_EQ(kept(path("out"), keeper, "step-0000000008").steps, std::set<std::string>{"step-0000000004"});
     EXPECT_GE(kept(path("out"), keeper, "step-0000000008").score, 0);
@@ -1174,7 +1177,8 @@ TEST_F(Training, TimeLimitEndsAllRanksAfterTheSameStep) {
   parsed.options.out_dir = path("out").string();
   run(3, parsed);
   const std::set<std::string> names = names_in(path("out"));
-  EXPECT_EQ(names.size(), 4u);
+  EXPECT_EQ(names.size(), 5u);
+  EXPECT_EQ(names.count("log.jsonl"), 1u);
   EXPECT_EQ(names.count("best_bleu"), 1u);
   EXPECT_EQ(names.count("step-0000000001") + names.count("step-0000000002"), 1u);
 }
@@ -1338,6 +1342,45 @@ TEST(EarlyStopping, CountsFromTheBestScore) {
   early.note("bleu", 1, 7);
   early.note("bleu", 2, 8);
   EXPECT_EQ(early.evaluations, 0) << "of bleu, more is better";
+}
+
+// A run's scores would be missing from its log, or a resumed run would log some of them twice.
+TEST_F(Training, LogsHaveStepsAndScores) {
+  ParsedOptions parsed = options();
+  parsed.options.test_prefix = parsed.options.dev_prefix;
+  parsed.options.steps_per_eval = 4;
+  parsed.options.steps_per_external_eval = 8;
+  parsed.options.metrics = metrics_of("bleu,ter");
+  parsed.options.out_dir = path("out").string();
+  parsed.options.log_csv = path("log.csv").string();
+  parsed.options.log_dir = path("events").string();
+  run(2, parsed);
+  const auto steps_with = [&](const char* name) {
+    std::ifstream file(path("out") / "log.jsonl");
+    std::vector<std::int64_t> steps;
+    for (std::string line; std::getline(file, line);) {
+      const auto json = nlohmann::json::parse(line);
+      if (json.contains(name)) steps.push_back(json.at("step"));
+    }
+    return steps;
+  };
+  EXPECT_EQ(steps_with("loss").size(), 12u);
+  EXPECT_EQ(steps_with("dev_ppl"), (std::vector<std::int64_t>{4, 8, 12}));
+  EXPECT_EQ(steps_with("dev_ter"), (std::vector<std::int64_t>{8, 12}));
+  EXPECT_EQ(steps_with("test_bleu"), (std::vector<std::int64_t>{12}));
+  const std::string csv = ddl::test::contents(path("log.csv"));
+  EXPECT_TRUE(csv.starts_with("step,phase,loss,ppl,lr,")) << csv;
+  EXPECT_EQ(std::count(csv.begin(), csv.end(), '\n'), 1 + 12 + 3 + 2 + 1);
+  EXPECT_EQ(names_in(path("events")).size(), 1u);
+
+  fs::remove_all(path("out") / "step-0000000012");
+  run(2, parsed);
+  EXPECT_EQ(steps_with("loss").size(), 12u);
+  EXPECT_EQ(steps_with("dev_ppl"), (std::vector<std::int64_t>{4, 8, 12}));
+  EXPECT_EQ(steps_with("dev_ter"), (std::vector<std::int64_t>{8, 12}));
+  const std::string resumed = ddl::test::contents(path("log.csv"));
+  EXPECT_EQ(std::count(resumed.begin(), resumed.end(), '\n'), 1 + 12 + 3 + 2 + 1);
+  EXPECT_EQ(names_in(path("events")).size(), 2u);
 }
 
 // Hosts with different files would train a wrong model unnoticed.
