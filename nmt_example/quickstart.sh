@@ -21,6 +21,15 @@ export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_btl_va
 rm -rf "$model"
 mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt train --preset=quickstart --out_dir="$model" "$@"
 
+# A build without Cairo says that it cannot draw.
+echo
+echo "The run as a picture:"
+build/bin/ddl_nmt report "$model" || true
+sentence="The answer is three thousand four hundred and twelve."
+echo
+echo "$sentence"
+echo "$sentence" | build/bin/ddl_nmt translate --model="$model"
+
 cat <<EOF
 
 The model's checkpoints are in $root/$model. What to type next:

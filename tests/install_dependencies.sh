@@ -8,14 +8,15 @@ set -euo pipefail
 build_packages=(
   g++ cmake ninja-build pkg-config
   libopenmpi-dev openmpi-bin libucx-dev libdnnl-dev ocl-icd-opencl-dev libsentencepiece-dev
-  libhwloc-dev libboost-program-options-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libexpat1-dev libyaml-cpp-dev zlib1g-dev
+  libhwloc-dev libboost-program-options-dev libfmt-dev libspdlog-dev nlohmann-json3-dev libexpat1-dev
+  libcairo2-dev libyaml-cpp-dev zlib1g-dev
 )
 test_packages=(libgtest-dev libboost-context-dev iproute2 dpkg-dev file python3-numpy python3-mpi4py doxygen
   graphviz help2man)
 fuzz_packages=(clang libclang-rt-dev)
 needed="a C++20 compiler (GCC 12 or newer), CMake 3.22, Ninja, pkg-config, Open MPI 4.1, UCX 1.12, hwloc 2,
 oneDNN 2.6, SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann-json, Expat and zlib;
-yaml-cpp, if --config shall read YAML"
+yaml-cpp, if --config shall read YAML, and Cairo, if ddl_nmt report shall draw"
 needed_for_tests="; for the tests GoogleTest, Boost.Context if there is CUDA, iproute2 for the emulated cluster,
 Graphviz, and Python 3 with numpy"
 needed_for_fuzz="; for fuzzing Clang with libFuzzer"

@@ -21,6 +21,7 @@ Command translate_command();
 Command score_command();
 Command evaluate_command();
 Command average_command();
+Command report_command();
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();

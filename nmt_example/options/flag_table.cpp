@@ -353,7 +353,8 @@ std::vector<Flag> make_table() {
                 "File for one JSON object per step, and one per evaluation with its scores; empty: "
                 "out_dir/log.jsonl, if there is an out_dir"}),
       this_run({"log_csv", saving, &O::log_csv, "File for the same values, separated by commas"}),
-      this_run({"log_dir", saving, &O::log_dir, "Directory for the same values as TensorBoard's event files"}),
+      this_run(
+          {"log_dir", saving, &O::log_dir, "Directory for the same values as TensorBoard's event files"}),
       this_run(rare({"profile", saving, &O::profile,
                      "Print at the end how long each operation of a step took, with --infer of all "
                      "translations, and what this machine could reach; on CPUs"})),
@@ -404,7 +405,10 @@ std::vector<Flag> make_table() {
       this_run({"src_file", command, &O::src_file, "Lines of the source language"}),
       this_run({"tgt_file", command, &O::tgt_file, "A translation of each line of src_file"}),
       this_run({"last", command, &O::last, "Newest checkpoints of --model to take; 0: all", at_least(0)}),
-      this_run({"out", command, &O::out, "What is written; must not exist"}),
+      this_run(
+          {"out", command, &O::out,
+           "average: the directory that is written, which must not exist. report: the picture, which ends "
+           "in .svg or .png; empty: report.svg and report.png in the run's directory"}),
   };
 }
 

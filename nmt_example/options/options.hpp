@@ -113,9 +113,9 @@ struct Options {
   bool avg_ckpts = false;              ///< The mean of the kept checkpoints is scored and saved, too.
   bool sharded_checkpoints = false;    ///< Every rank writes its share; out_dir must be seen by all hosts.
   bool background_checkpoints = true;  ///< Training goes on while a copy is written.
-  std::string log_jsonl;  ///< Empty: out_dir/log.jsonl, if there is an out_dir.
+  std::string log_jsonl;               ///< Empty: out_dir/log.jsonl, if there is an out_dir.
   std::string log_csv;
-  std::string log_dir;  ///< Of TensorBoard's event files.
+  std::string log_dir;   ///< Of TensorBoard's event files.
   bool profile = false;  ///< Print the time of every operation at the end.
   std::string preset;
   std::string hparams_path;              ///< Also set by --config.
@@ -157,7 +157,7 @@ struct Options {
   std::string tgt_file;  ///< Their translations, to be scored by a model.
   std::string hyp;       ///< Translations, to be scored by metrics.
   std::string ref;       ///< References.
-  std::string out;       ///< What the command writes.
+  std::string out;       ///< What the command writes; report, empty: two pictures in the run's directory.
   int last = 0;          ///< Newest checkpoints of `model` to average; 0: all.
 
   /// The size of what the output layer reads.

@@ -5,7 +5,7 @@ trap 'rm -rf "$work"' EXIT
 calls=$work/calls
 mkdir "$work/bin"
 : >"$calls"
-for tool in bash env dirname cat rm nproc mkdir; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
+for tool in bash env dirname cat rm nproc mkdir ln; do ln -s "$(command -v "$tool")" "$work/bin/$tool"; done
 
 stand_in() { # name, body
   printf '#!%s\nprintf "%%s\\n" "%s $*" >>"%s"\n%s\n' "$(command -v bash)" "$1" "$calls" "${2:-}" >"$work/bin/$1"
