@@ -76,8 +76,9 @@ void average(ddl::Context& context, ParsedOptions parsed) {
   });
   paths = broadcast_lines(context, paths);
   const std::string_view flag = parsed.options.model.empty() ? "" : "model";
+  parsed.options.model = paths.back();
   // The last one's options and state are those of the result.
-  LoadedModel loaded = load_model(context, parsed, flag, paths.back());
+  LoadedModel loaded = load_model(context, parsed, flag, parsed.options.model);
   ParameterSet& parameters = loaded.model->parameters();
   std::vector<float> values(static_cast<std::size_t>(parameters.layout().size));
   std::vector<double> sums(values.size());

@@ -22,6 +22,7 @@ Command score_command();
 Command evaluate_command();
 Command average_command();
 Command report_command();
+Command export_command();
 
 /// All commands, in the order of --help.
 std::span<const Command> commands();

@@ -123,10 +123,10 @@ cmp -s whole by_mean || complain "the mean of equal checkpoints is another model
 
 # A text larger than memory could not be translated.
 if ((${#launcher[@]} == 0)); then
-  mkfifo lines found
-  "$ddl_nmt" translate --model=model --src_max_len_infer=2 --threads=1 <lines >found 2>log &
+  mkfifo pipe_in pipe_out
+  "$ddl_nmt" translate --model=model --src_max_len_infer=2 --threads=1 <pipe_in >pipe_out 2>log &
   process=$!
-  exec {input}>lines {output}<found
+  exec {input}>pipe_in {output}<pipe_out
   peak() { sed -n 's/^VmHWM: *\([0-9]*\) kB/\1/p' "/proc/$process/status"; }
   line=$(printf 'dog %.0s' {1..8000})
   send() {
