@@ -112,7 +112,7 @@ Command average_command() {
   return {{.name = "average",
            .purpose = "Writes the mean of checkpoints of a model, to translate with",
            .example = "  ddl_nmt average --model=model --last=5 --out=averaged\n"
-                      "  ddl_nmt average --out=averaged seed1/best_bleu seed2/best_bleu",
+                      "  ddl_nmt average --out=averaged model/step-0000008000 model/step-0000009000",
            .flags = {"out", "model", "last", "device", "threads"},
            .arguments = "[CHECKPOINT ...]"},
           average};

@@ -31,6 +31,12 @@ fs::path text_file(const std::string& prefix, const std::string& suffix) {
                           plain.string(), zipped.string(), prefix, suffix));
 }
 
+void check_not_empty(const LineReader& reader) {
+  if (reader.lines() > 0) return;
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("{}: the file is empty; expected one sentence per line", reader.name()));
+}
+
 ParallelReader::ParallelReader(const std::string& prefix, const std::string& source_suffix,
                                const std::string& target_suffix)
     : source_(text_file(prefix, source_suffix)), target_(text_file(prefix, target_suffix)) {}
@@ -38,11 +44,8 @@ ParallelReader::ParallelReader(const std::string& prefix, const std::string& sou
 bool ParallelReader::next(std::string& source, std::string& target) {
   const bool has_source = source_.next(source), has_target = target_.next(target);
   if (has_source && has_target) return true;
-  for (const LineReader* side : {&source_, &target_}) {
-    if (side->lines() > 0) continue;
-    throw Error(ErrorCode::corrupt_data,
-                fmt::format("{}: the file is empty; expected one sentence per line", side->name()));
-  }
+  check_not_empty(source_);
+  check_not_empty(target_);
   if (!has_source && !has_target) return false;
   while (source_.next(source)) {
   }

@@ -407,8 +407,8 @@ std::vector<Flag> make_table() {
       this_run({"last", command, &O::last, "Newest checkpoints of --model to take; 0: all", at_least(0)}),
       this_run(
           {"out", command, &O::out,
-           "average: the directory that is written, which must not exist. report: the picture, which ends "
-           "in .svg or .png; empty: report.svg and report.png in the run's directory"}),
+           "average: the directory that is written, which must not exist. export: the file. report: the "
+           "picture, which ends in .svg or .png; empty: report.svg and report.png in the run's directory"}),
   };
 }
 

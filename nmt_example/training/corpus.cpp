@@ -1,8 +1,11 @@
 #include "nmt_example/training/corpus.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <functional>
 #include <limits>
@@ -63,6 +66,7 @@ std::function<bool(std::string&)> lines_of(const Options& options, std::vector<T
     for (; file < files.size(); ++file, reader.reset()) {
       if (reader == nullptr) reader = std::make_shared<LineReader>(files[file]);
       if (reader->lines() < most && reader->next(line)) return true;
+      check_not_empty(*reader);
     }
     return false;
   };
@@ -93,11 +97,13 @@ Texts load_texts(ddl::Context& context, const Options& options) {
 }
 
 void create_out_dir(const Options& options) {
+  const auto fail = [&](const char* what, const std::string& why) {
+    throw ddl::Error(ddl::ErrorCode::io, fmt::format("--out_dir={} {}: {}", options.out_dir, what, why));
+  };
   std::error_code error;
   std::filesystem::create_directories(options.out_dir, error);
-  if (!error) return;
-  throw ddl::Error(ddl::ErrorCode::io,
-                   fmt::format("--out_dir={} cannot be created: {}", options.out_dir, error.message()));
+  if (error) fail("cannot be created", error.message());
+  if (::access(options.out_dir.c_str(), W_OK) != 0) fail("cannot be written to", std::strerror(errno));
 }
 
 Dataset load_training_data(ddl::Context& context, const Options& options,

@@ -88,7 +88,7 @@ runs "other vocabulary and resume" 1 "--vocab_size: the checkpoint has 30, this 
 runs "GPUs without processes" 1 "--num_gpus=2|mpirun -np N ddl_nmt --device=cuda" "${flags[@]}" --num_gpus=2
 runs "a line that is not there" 2 "--inference_list=1,4|from 0 to 3" --out_dir=out --inference_input_file=t.en \
   --inference_list=1,4
-runs "too few references" 1 "short.en has 2 lines and the input 4" --out_dir=out --inference_input_file=t.en \
+runs "too few references" 1 "--inference_ref_file=short.en has 2 lines and --inference_input_file=t.en 4" --out_dir=out --inference_input_file=t.en \
   --inference_ref_file=short.en
 runs "no checkpoint" 1 "--out_dir=nowhere" --infer --out_dir=nowhere
 runs "inference from a missing file" 1 "nowhere" --out_dir=out --inference_input_file=nowhere

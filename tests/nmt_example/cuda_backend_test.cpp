@@ -255,15 +255,18 @@ class CountingBackend final : public WrappedBackend {
   [[nodiscard]] bool records() const override { return inner_records_; }
   void replay(const WorkKey& key, const std::function<void()>& work) override {
     ++calls_;
-    keys_.insert({key.group, key.part});
+    if (!is_inside_) keys_.insert({key.group, key.part});
+    const bool was_inside = std::exchange(is_inside_, true);
     inner().replay(key, [&] {
       ++runs_;
       work();
     });
+    is_inside_ = was_inside;
   }
   [[nodiscard]] int calls() const noexcept { return calls_; }
   /// How many calls were not replayed.
   [[nodiscard]] int runs() const noexcept { return runs_; }
+  /// Of work that is not a part of other such work.
   [[nodiscard]] std::size_t keys() const noexcept { return keys_.size(); }
 
  private:
@@ -273,6 +276,7 @@ class CountingBackend final : public WrappedBackend {
   bool inner_records_ = inner().records();
   std::set<std::pair<std::uint64_t, std::uint64_t>> keys_;
   int calls_ = 0, runs_ = 0;
+  bool is_inside_ = false;
 };
 
 // Each step of a search would be queued call by call; or replayed steps would go on from the wrong rows.
@@ -330,8 +334,8 @@ TEST_F(Cuda, BatchesOfDifferingLengthsNeedFewGraphs) {
     const double expected = on_cpu.run(batch.view, c).smoothed;
     EXPECT_NEAR(on_cuda.run(batch.view, c).smoothed, expected, 1e-5 * expected) << "batch " << i;
   }
-  // Two layers and the decoder, forward and backward, for 4 lengths of sources.
-  EXPECT_EQ(counting.keys(), 2U * 3U * 4U);
+  // As `Replay.BatchesOfSimilarLengthsHaveTheSameKeys`.
+  EXPECT_EQ(counting.keys(), 4U * 6U + 16U);
 }
 
 /// Sentences of these lengths.
@@ -359,6 +363,8 @@ TEST_F(Cuda, ReplayedStepsAreThoseOfTheHost) {
     const CountingBackend& counting = *owned;
     TestModel on_cuda(std::move(owned), c.shape, limits, 0.3),
         on_cpu(make_cpu_backend(1), c.shape, limits, 0.3);
+    // Layer norm divides differences of nearly equal numbers, which fp32 rounds.
+    const double tolerance = c.shape.unit == UnitType::layer_norm_lstm ? 1e-3 : 1e-4;
     int runs = 0;
     for (const std::size_t i : {0, 1, 2, 3, 0}) {
       SCOPED_TRACE(i);
@@ -372,7 +378,8 @@ TEST_F(Cuda, ReplayedStepsAreThoseOfTheHost) {
       EXPECT_EQ(ready, ready_on_cpu);
       const std::vector<Values> gradients = on_cuda.gradients(), of_cpu = on_cpu.gradients();
       for (std::size_t p = 0; p < gradients.size(); ++p) {
-        EXPECT_TRUE(close(gradients[p], of_cpu[p], 1e-4 * (0.1 + of_cpu[p].largest()))) << on_cpu.name(p);
+        EXPECT_TRUE(close(gradients[p], of_cpu[p], tolerance * (0.1 + of_cpu[p].largest())))
+            << on_cpu.name(p);
       }
     }
     EXPECT_EQ(counting.runs(), runs) << "a part of the last step is not replayed";
