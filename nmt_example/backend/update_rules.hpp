@@ -155,13 +155,15 @@ NMT_ALWAYS_INLINE void with_rule(UpdateRule rule, const F& f) {
 }
 
 /// A tensor's elements; of an unused or empty one, null.
-template <typename Real>
+template <typename Real, typename Gradient = Real>
 struct UpdateArrays {
-  Real *values, *gradients, *m, *v;
+  Real* values;
+  Gradient* gradients;
+  Real *m, *v;
 
   explicit UpdateArrays(const UpdateTensors& t)
       : values(t.values.as<Real>()),
-        gradients(t.gradients.as<Real>()),
+        gradients(t.gradients.as<Gradient>()),
         m(t.m.as<Real>()),
         v(t.v.as<Real>()) {}
 
@@ -169,14 +171,14 @@ struct UpdateArrays {
   template <typename Rule, typename Math, bool zeroes_gradient>
   NMT_HOST_DEVICE UpdateElement<Real> update(const UpdateFactors<Real>& k, std::int64_t i) const {
     UpdateElement<Real> e{values[i], 0, 0, 0, 0};
-    if constexpr (Rule::use.gradient) e.gradient = gradients[i];
+    if constexpr (Rule::use.gradient) e.gradient = static_cast<Real>(gradients[i]);
     if constexpr (Rule::use.m) e.m = m[i];
     if constexpr (Rule::use.v) e.v = v[i];
     Rule::template apply<Math>(k, e);
     if constexpr (Rule::use.value) values[i] = e.value;
     if constexpr (Rule::use.moments && Rule::use.m) m[i] = e.m;
     if constexpr (Rule::use.moments && Rule::use.v) v[i] = e.v;
-    if constexpr (zeroes_gradient) gradients[i] = 0;
+    if constexpr (zeroes_gradient) gradients[i] = Gradient(0.0f);
     return e;
   }
 };

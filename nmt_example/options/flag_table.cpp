@@ -279,9 +279,8 @@ std::vector<Flag> make_table() {
       {"dtype", training, choice<&O::dtype>(),
        "f32; tf32: the same, but GPUs round the factors of products to 10 bits of mantissa; or mixed: layers "
        "keep and "
-       "multiply 16-bit numbers, half the memory and up to twice as fast; parameters, their gradients, sums "
-       "and the "
-       "loss stay in 32"},
+       "multiply 16-bit numbers, half the memory and up to twice as fast; parameters, sums and the loss stay "
+       "in 32, and so do gradients with f16, micro_batch_size or gradient_wire"},
       rare({"mixed_type", training, choice<&O::mixed_type>(),
             "The 16-bit numbers of mixed precision; auto: bf16, or f16 on GPUs without products of bf16 "
             "(compute "

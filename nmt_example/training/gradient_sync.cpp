@@ -9,14 +9,14 @@ namespace nmt {
 
 namespace {
 
-std::span<float> floats_of(const Tensor& tensor) {
-  return {tensor.as<float>(), static_cast<std::size_t>(tensor.size())};
+ddl::Elements elements_of(const Tensor& tensor) {
+  return {tensor.data, static_cast<std::size_t>(tensor.size()), tensor.type};
 }
 
 std::vector<ddl::Gradient> gradients_in_place(Model& model) {
   std::vector<ddl::Gradient> result;
   for (const NamedView& view : gradients_of(model.parameters()))
-    result.push_back({view.name, floats_of(view.tensor)});
+    result.push_back({view.name, elements_of(view.tensor)});
   return result;
 }
 
@@ -119,7 +119,7 @@ void GradientSync::gather() {
     return parameters_->upload();
   }
   std::vector<ddl::Parameter> parameters;
-  for (const NamedView& view : values_) parameters.push_back({view.name, floats_of(view.tensor)});
+  for (const NamedView& view : values_) parameters.push_back({view.name, elements_of(view.tensor)});
   reducer_->gather(parameters, backend_.stream());
   backend_.parameters_changed();
 }

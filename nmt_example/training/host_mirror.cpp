@@ -9,7 +9,9 @@ namespace {
 
 std::size_t size_of(const Tensor& tensor) { return static_cast<std::size_t>(tensor.size()); }
 
-std::span<float> floats_of(const Tensor& tensor) { return {tensor.as<float>(), size_of(tensor)}; }
+std::span<std::byte> bytes_of(const Tensor& tensor) {
+  return {tensor.as<std::byte>(), size_of(tensor) * ddl::size_of(tensor.type)};
+}
 
 ddl::Elements elements_of(const Tensor& tensor) { return {tensor.data, size_of(tensor), tensor.type}; }
 
@@ -32,21 +34,19 @@ std::vector<NamedView> gradients_of(const ParameterSet& parameters) {
 HostMirror::HostMirror(Backend& backend, std::vector<NamedView> tensors)
     : backend_(backend), tensors_(std::move(tensors)) {
   for (const NamedView& view : tensors_) {
-    offsets_.push_back(size_);
-    size_ += size_of(view.tensor);
-    if (backend.host_accessible()) continue;
-    if (view.tensor.type != ddl::DataType::f32 || !view.tensor.contiguous()) {
-      throw ddl::Error(ddl::ErrorCode::internal,
-                       fmt::format("tensor {} of {} cannot be copied to the host: it must be contiguous fp32",
-                                   view.name, backend.name()));
-    }
+    offsets_.push_back(bytes_);
+    bytes_ += bytes_of(view.tensor).size();
+    if (backend.host_accessible() || view.tensor.contiguous()) continue;
+    throw ddl::Error(ddl::ErrorCode::internal,
+                     fmt::format("tensor {} of {} cannot be copied to the host: it must be contiguous",
+                                 view.name, backend.name()));
   }
-  if (!backend.host_accessible()) copies_ = backend.allocate_host(size_ * sizeof(float));
+  if (!backend.host_accessible()) copies_ = backend.allocate_host(bytes_);
 }
 
 Tensor HostMirror::on_host(std::size_t index) const {
   Tensor tensor = tensors_[index].tensor;
-  if (copies_ != nullptr) tensor.data = static_cast<float*>(copies_.get()) + offsets_[index];
+  if (copies_ != nullptr) tensor.data = static_cast<std::byte*>(copies_.get()) + offsets_[index];
   return tensor;
 }
 
@@ -68,16 +68,13 @@ std::vector<ddl::NamedTensor> HostMirror::tensors() const {
   std::vector<ddl::NamedTensor> result;
   for (std::size_t i = 0; i < tensors_.size(); ++i) {
     const Tensor tensor = on_host(i);
-    result.push_back({tensors_[i].name,
-                      tensor.type,
-                      {tensor.rows, tensor.cols},
-                      {static_cast<std::byte*>(tensor.data), size_of(tensor) * ddl::size_of(tensor.type)}});
+    result.push_back({tensors_[i].name, tensor.type, {tensor.rows, tensor.cols}, bytes_of(tensor)});
   }
   return result;
 }
 
 void HostMirror::download(std::size_t index) {
-  if (copies_ != nullptr) backend_.download(tensors_.at(index).tensor, floats_of(on_host(index)));
+  if (copies_ != nullptr) backend_.download_bytes(tensors_.at(index).tensor.data, bytes_of(on_host(index)));
 }
 
 void HostMirror::download() {
@@ -86,7 +83,7 @@ void HostMirror::download() {
 
 void HostMirror::upload() {
   for (std::size_t i = 0; copies_ != nullptr && i < tensors_.size(); ++i)
-    backend_.upload(tensors_[i].tensor, floats_of(on_host(i)));
+    backend_.upload_bytes(tensors_[i].tensor.data, bytes_of(on_host(i)));
   backend_.parameters_changed();
 }
 

@@ -24,7 +24,8 @@ std::vector<NamedView> gradients_of(const ParameterSet& parameters);
 
 /// A backend's tensors in the host's memory, for collectives and checkpoints. If the backend's memory is the
 /// host's, these are the tensors themselves. Otherwise they are copies, adjacent in one block, which
-/// `download` and `upload` transfer. Backend and tensors must outlive this. Not thread-safe.
+/// `download` and `upload` transfer. All tensors have one type. Backend and tensors must outlive this. Not
+/// thread-safe.
 class HostMirror {
  public:
   /// The copies are zero until they are downloaded or filled.
@@ -46,8 +47,8 @@ class HostMirror {
 
   Backend& backend_;
   std::vector<NamedView> tensors_;
-  std::vector<std::size_t> offsets_;  // in elements
-  std::size_t size_ = 0;
+  std::vector<std::size_t> offsets_;  // in bytes
+  std::size_t bytes_ = 0;
   std::shared_ptr<void> copies_;  // null if the host can use the tensors themselves
 };
 

@@ -47,10 +47,10 @@ DropoutSettings dropout_settings(const Options& options, std::uint64_t step) {
 
 ModelTypes model_types(const Options& options, const Backend& backend) {
   if (options.dtype != Dtype::mixed) return {};
-  const bool narrow_gradients = backend.host_accessible() && options.micro_batch_size == 0 &&
+  const ddl::DataType narrow = backend.narrow_type();
+  const bool narrow_gradients = narrow == ddl::DataType::bf16 && options.micro_batch_size == 0 &&
                                 options.gradient_wire == ddl::DataType::f32;
-  return {.activations = backend.narrow_type(),
-          .gradients = narrow_gradients ? backend.narrow_type() : backend.type()};
+  return {.activations = narrow, .gradients = narrow_gradients ? narrow : backend.type()};
 }
 
 ddl::DataType activation_type(const Options& options, const Backend& backend) {

@@ -22,9 +22,9 @@ int threads_per_rank(const ddl::Context& context, const Options& options);
 /// devices there, so that more ranks than devices share them. Collective; errors are agreed.
 std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& options);
 
-/// The types that --dtype asks for. Gradients are narrow only in the host's memory, where the reducer and the
-/// optimiser take them so; and neither where micro-batches add to them, which loses what is small, nor where
-/// --gradient_wire narrows their sums with error feedback.
+/// The types that --dtype asks for. Gradients are bf16 where activations are; but neither where micro-batches
+/// add to them, which loses what is small, nor where --gradient_wire narrows their sums with error feedback.
+/// They are not f16, in which sums over words and ranks would overflow.
 ModelTypes model_types(const Options& options, const Backend& backend);
 /// Of them, that of activations.
 ddl::DataType activation_type(const Options& options, const Backend& backend);

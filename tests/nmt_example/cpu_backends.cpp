@@ -9,7 +9,7 @@ std::vector<BackendCase> backends_under_test() {
 }
 
 std::vector<BackendCase> narrow_backends() {
-  return {BackendCase{"Cpu", [] { return make_cpu_backend(1); }}};
+  return {BackendCase{"Cpu", [] { return make_cpu_backend(2); }}};
 }
 
 }  // namespace nmt::test

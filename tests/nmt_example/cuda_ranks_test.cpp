@@ -38,5 +38,47 @@ TEST(CudaRanks, UpdateTheirPartsByNormsOfTheWhole) {
       quiet_ranks());
 }
 
+struct Course {
+  std::vector<double> losses;
+  std::vector<float> parameters;
+  ddl::DataType gradients = ddl::DataType::f32;
+};
+
+/// Two ranks' training, on CPUs or on a device each.
+Course course_of(const Options& options, bool on_devices) {
+  Course course;
+  ddl::run_in_process(
+      2,
+      [&](ddl::Context& context) {
+        const auto backend = on_devices ? make_cuda_backend(context.rank()) : make_cpu_backend(1);
+        SmallTraining training(context, options, *backend);
+        const Course found{training.losses(6), training.parameters(),
+                           training.model.parameters().gradient_type()};
+        if (context.rank() == 0) course = found;
+      },
+      quiet_ranks());
+  return course;
+}
+
+// Mixed precision would train another model on devices than on CPUs, or send and keep twice the bytes.
+TEST(CudaRanks, TrainInMixedPrecisionWithGradientsOf16Bits) {
+  for (const auto& [sharded, sparse] : {std::pair(false, false), {true, false}, {false, true}}) {
+    Options options = small_training_options();
+    options.sharded_update = sharded;
+    options.sparse_embeddings = sparse;
+    const Course in_f32 = course_of(options, true);
+    options.dtype = Dtype::mixed;
+    const Course expected = course_of(options, false), found = course_of(options, true);
+    EXPECT_EQ(found.gradients, ddl::DataType::bf16);
+    EXPECT_EQ(in_f32.gradients, ddl::DataType::f32);
+    for (std::size_t i = 0; i < found.losses.size(); ++i) {
+      EXPECT_NEAR(found.losses[i], expected.losses[i], 5e-3 * expected.losses[i]) << "step " << i + 1;
+      EXPECT_NEAR(found.losses[i], in_f32.losses[i], 2e-2 * in_f32.losses[i]) << "step " << i + 1;
+    }
+    EXPECT_LT(found.losses.back(), found.losses.front());
+    EXPECT_EQ(course_of(options, true).parameters, found.parameters) << "other bits the second time";
+  }
+}
+
 }  // namespace
 }  // namespace nmt::test

@@ -35,7 +35,7 @@ TestModel mixed(const BackendCase& backend, const ModelShape& shape) {
   std::unique_ptr<Backend> made = make_or_skip(backend);
   const ddl::DataType type = made->narrow_type();
   // As `model_types` has them.
-  const ddl::DataType gradients = made->host_accessible() ? type : made->type();
+  const ddl::DataType gradients = type == ddl::DataType::bf16 ? type : made->type();
   return {std::move(made), shape, small_limits(), 0.3, {.activations = type, .gradients = gradients}};
 }
 

@@ -1,5 +1,5 @@
-// Operations of the cpu backend whose results are gradients of 16 bits: they are added up in fp32 and rounded
-// once, and the update reads them without another rounding.
+// Operations whose results are gradients of 16 bits: they are added up in fp32 and rounded once, and the
+// update reads them without another rounding.
 
 #include "ddl/float16.hpp"
 #include "nmt_example/backend_test_support.hpp"
@@ -7,29 +7,29 @@
 namespace nmt::test {
 namespace {
 
-constexpr ddl::DataType bf16 = ddl::DataType::bf16;
-
-double rounded(double x) { return static_cast<float>(ddl::bfloat16(static_cast<float>(x))); }
-
-class NarrowGradients : public testing::Test {
+class NarrowGradients : public testing::TestWithParam<BackendCase> {
  protected:
   Tensor narrow(const Values& values) {
-    const auto bytes = values.data.size() * ddl::size_of(bf16);
-    const Tensor x(owned_.emplace_back(backend_->allocate(bytes)).get(), values.rows, values.cols,
-                   values.cols, bf16);
-    memory_.write(x, values);
-    return x;
+    return memory_.tensor(values, Layout::contiguous, backend_->narrow_type());
+  }
+  /// The same values as the 16-bit type has them.
+  [[nodiscard]] Values rounded(const Values& values) const {
+    const bool is_f16 = backend_->narrow_type() == ddl::DataType::f16;
+    return values.map([&](double x) {
+      const auto value = static_cast<float>(x);
+      return static_cast<double>(is_f16 ? static_cast<float>(ddl::float16(value))
+                                        : static_cast<float>(ddl::bfloat16(value)));
+    });
   }
 
-  std::unique_ptr<Backend> backend_ = make_cpu_backend(2);
-  std::vector<std::shared_ptr<void>> owned_;
+  std::unique_ptr<Backend> backend_ = make_or_skip(GetParam());
   Memory memory_{*backend_, Layout::contiguous};
   Random random_{11};
 };
 
 // Gradients of frequent words, biases and scales would lose all that is small beside the sum so far.
-TEST_F(NarrowGradients, SumsAreRoundedOnce) {
-  constexpr double small = 0x1p-10;  // is lost beside 1, alone
+TEST_P(NarrowGradients, SumsAreRoundedOnce) {
+  constexpr double small = 0x1p-12;  // is lost beside 1, alone
   const Values ones(1, 24, 1), smalls(64, 24, small);
   const std::vector<std::int32_t> words(64, 0);
   Values table = Values(2, 24, 1);
@@ -44,10 +44,10 @@ TEST_F(NarrowGradients, SumsAreRoundedOnce) {
 }
 
 // Sampled words and normed attention would have other gradients than with 32 bits.
-TEST_F(NarrowGradients, OthersAreThoseOf32Bits) {
+TEST_P(NarrowGradients, OthersAreThoseOf32Bits) {
   const Values v = random_.values(1, 20), g = random_.values(1, 1), d_out = random_.values(1, 20);
-  const Values d_v = random_.values(1, 20).map(rounded), d_g = random_.values(1, 1).map(rounded);
-  const Values part = random_.values(3, 2), whole = random_.values(3, 20).map(rounded);
+  const Values d_v = rounded(random_.values(1, 20)), d_g = rounded(random_.values(1, 1));
+  const Values part = random_.values(3, 2), whole = rounded(random_.values(3, 20));
   const std::vector<std::int32_t> columns = {17, 4};
   std::vector<std::vector<Values>> found;
   for (const bool is_narrow : {false, true}) {
@@ -59,15 +59,15 @@ TEST_F(NarrowGradients, OthersAreThoseOf32Bits) {
     found.push_back({memory_.read(of_v), memory_.read(of_g), memory_.read(of_whole)});
   }
   for (std::size_t i = 0; i < found[0].size(); ++i)
-    EXPECT_TRUE(close(found[1][i], found[0][i].map(rounded), 0)) << "output " << i;
+    EXPECT_TRUE(close(found[1][i], rounded(found[0][i]), 0)) << "output " << i;
 }
 
 // Mixed precision would train with other steps, clip or scale by a wrong largest gradient, or add the next
 // step's gradients to these.
-TEST_F(NarrowGradients, UpdatesAreThoseOf32Bits) {
+TEST_P(NarrowGradients, UpdatesAreThoseOf32Bits) {
   constexpr std::int64_t n = 40'000;
   const Values x = random_.values(1, n), m = random_.values(1, n), v = random_.values(1, n, 0.1, 1);
-  const Values gradients = random_.values(1, n).map(rounded);
+  const Values gradients = rounded(random_.values(1, n));
   for (const UpdateRule rule :
        {UpdateRule::norms, UpdateRule::sgd, UpdateRule::momentum, UpdateRule::nesterov, UpdateRule::adam,
         UpdateRule::lamb_moments, UpdateRule::lamb_step}) {
@@ -102,6 +102,9 @@ TEST_F(NarrowGradients, UpdatesAreThoseOf32Bits) {
     }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Types, NarrowGradients, testing::ValuesIn(narrow_backends()),
+                         [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
 }  // namespace nmt::test

@@ -179,7 +179,7 @@ __global__ void scaled_direction_kernel(const float* v, Index cols, const float*
 }
 
 __global__ void scaled_direction_backward_kernel(const float* v, Index cols, const float* g,
-                                                 const float* d_out, float* d_v, float* d_g) {
+                                                 const float* d_out, View d_v, View d_g) {
   float squares = 0, products = 0;
   for (Index c = threadIdx.x; c < cols; c += blockDim.x) {
     squares += v[c] * v[c];
@@ -187,9 +187,9 @@ __global__ void scaled_direction_backward_kernel(const float* v, Index cols, con
   }
   const float length = sqrtf(block_sum(squares));
   const float along = block_sum(products) / length;
-  if (threadIdx.x == 0) *d_g += along;
+  if (threadIdx.x == 0) d_g.set(0, 0, d_g(0, 0) + along);
   for (Index c = threadIdx.x; c < cols; c += blockDim.x)
-    d_v[c] += *g / length * (d_out[c] - along * v[c] / length);
+    d_v.set(0, c, d_v(0, c) + *g / length * (d_out[c] - along * v[c] / length));
 }
 
 template <typename T>
@@ -211,11 +211,11 @@ __global__ void scale_rows_kernel(Matrix<T> keys, Index cols, bool packs, const 
   if (threadIdx.x == 0) row_sums[r] = sum;
 }
 
-__global__ void add_total_kernel(const double* values, Index count, float* to) {
+__global__ void add_total_kernel(const double* values, Index count, View to) {
   double sum = 0;
   for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += values[i];
   sum = block_sum(sum);
-  if (threadIdx.x == 0) *to = static_cast<float>(static_cast<double>(*to) + sum);
+  if (threadIdx.x == 0) to.set(0, 0, static_cast<float>(static_cast<double>(to(0, 0)) + sum));
 }
 
 }  // namespace
@@ -262,7 +262,7 @@ void scaled_direction(cudaStream_t stream, const Tensor& v, const Tensor& g, con
 void scaled_direction_backward(cudaStream_t stream, const Tensor& v, const Tensor& g, const Tensor& d_out,
                                const Tensor& d_v, const Tensor& d_g) {
   launch_kernel(stream, scaled_direction_backward_kernel, 1, block_threads, v.as<float>(), v.cols,
-                g.as<float>(), d_out.as<float>(), d_v.as<float>(), d_g.as<float>());
+                g.as<float>(), d_out.as<float>(), d_v, d_g);
 }
 
 void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Tensor& scale,
@@ -272,7 +272,7 @@ void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Ten
     launch_kernel(stream, scale_rows_kernel<T>, static_cast<unsigned>(keys.rows), block_threads, keys,
                   keys.cols, moves_packs(keys, d_keys), scale.as<float>(), d_keys, scratch);
   });
-  launch_kernel(stream, add_total_kernel, 1, row_threads, scratch, keys.rows, d_scale.as<float>());
+  launch_kernel(stream, add_total_kernel, 1, row_threads, scratch, keys.rows, d_scale);
 }
 
 }  // namespace nmt::cuda

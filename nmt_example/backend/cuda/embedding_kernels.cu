@@ -109,9 +109,9 @@ __global__ void sum_chunks_kernel(Gradient<T> gradient, const Key* sorted, Index
 }
 
 /// Adds each id's first chunk, and the sums of its others, to its row of the table.
-template <typename T>
+template <typename T, typename Sum>
 __global__ void add_chunks_kernel(Gradient<T> gradient, const Key* sorted, Index count, Matrix<float> chunks,
-                                  Matrix<float> table) {
+                                  Matrix<Sum> table) {
   const Index begin = Index{blockIdx.x} * warps + threadIdx.x / 32;
   if (begin >= count) return;
   const Index id = id_of(sorted[begin]);
@@ -136,7 +136,6 @@ std::size_t embedding_scratch(const Tensor& gradient) {
 void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indices& ids,
                         const Tensor& table_gradient, double* scratch) {
   if (gradient.empty()) return;
-  assert(table_gradient.type == ddl::DataType::f32);
   const Index count = ids.size;
   auto* const tiles = reinterpret_cast<Key*>(scratch);
   Key* const sorted = tiles + aligned_stride(count);
@@ -145,12 +144,12 @@ void embedding_backward(cudaStream_t stream, const Tensor& gradient, const Indic
   const auto blocks = [](Index all, Index each) { return static_cast<unsigned>(tiles_of(all, each)); };
   launch_kernel(stream, sort_tiles_kernel, blocks(count, tile_keys), tile_keys, ids.data, count, tiles);
   launch_kernel(stream, merge_tiles_kernel, blocks(count, 128), 128, tiles, count, sorted);
-  with_type(gradient.type, [&]<typename T>(T) {
+  with_types(gradient.type, table_gradient.type, [&]<typename T, typename Sum>(T, Sum) {
     const Gradient<T> rows{gradient, gradient.cols, moves_packs(gradient, chunks, table_gradient)};
     const unsigned across = blocks(gradient.cols, 32 * pack_width<T>);
     launch_kernel(stream, sum_chunks_kernel<T>, dim3(blocks(chunks.rows, warps), across), block_threads, rows,
                   sorted, count, chunks);
-    launch_kernel(stream, add_chunks_kernel<T>, dim3(blocks(count, warps), across), block_threads, rows,
+    launch_kernel(stream, add_chunks_kernel<T, Sum>, dim3(blocks(count, warps), across), block_threads, rows,
                   sorted, count, chunks, table_gradient);
   });
 }

@@ -41,9 +41,8 @@ void pack_lstm(cudaStream_t stream, const Backend::LstmLayer& layer, const Packe
 
 void add_packed_lstm(cudaStream_t stream, const PackedLstm& weights, const Tensor& to_kernel,
                      const Tensor& to_bias) {
-  const View kernel = to_kernel;
+  const View kernel = to_kernel, bias = to_bias;
   const PackedViews from(weights);
-  float* const bias = to_bias.as<float>();
   const Index units = kernel.cols / 4, inputs = kernel.rows - units;
   for_each(stream, kernel.rows + 1, kernel.cols, [=] __device__(Index k, Index column) {
     const Index gate = column / units, unit = column % units;
@@ -52,7 +51,7 @@ void add_packed_lstm(cudaStream_t stream, const PackedLstm& weights, const Tenso
     } else if (k < kernel.rows) {
       kernel.set(k, column, kernel(k, column) + from.recurrent[gate](unit, k - inputs));
     } else {
-      bias[column] += from.bias[gate](0, unit);
+      bias.set(0, column, bias(0, column) + from.bias[gate](0, unit));
     }
   });
 }

@@ -29,7 +29,8 @@ Cublas make_cublas(cudaStream_t stream, const std::shared_ptr<void>& workspace) 
   Cublas owner(handle);
   check(cublas.set_stream(handle, stream), "cublasSetStream");
   check(cublas.set_workspace(handle, workspace.get(), cublas_workspace_bytes), "cublasSetWorkspace");
-  check(cublas.set_math_mode(handle, CUBLAS_DEFAULT_MATH), "cublasSetMathMode");
+  // So that 16-bit results are rounded once.
+  check(cublas.set_math_mode(handle, CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION), "cublasSetMathMode");
   check(cublas.set_atomics_mode(handle, CUBLAS_ATOMICS_NOT_ALLOWED), "cublasSetAtomicsMode");
   return owner;
 }

@@ -23,9 +23,9 @@ struct Ranges {
 };
 
 /// Each row of blocks has a range. Block b of a row writes its sums to partial[b] and partial[blocks + b].
-template <typename Rule, bool zeroes_gradients>
-__global__ void update_kernel(UpdateArrays<float> arrays, UpdateSettings settings, StepFactors given,
-                              Ranges ranges, double* partial) {
+template <typename Rule, bool zeroes_gradients, typename Gradient>
+__global__ void update_kernel(UpdateArrays<float, Gradient> arrays, UpdateSettings settings,
+                              StepFactors given, Ranges ranges, double* partial) {
   const Range& range = ranges.range[blockIdx.y];
   const StepFactors step = settings.factors != nullptr ? *settings.factors : given;
   const UpdateFactors<float> factors = factors_of<float>(settings, step);
@@ -34,10 +34,10 @@ __global__ void update_kernel(UpdateArrays<float> arrays, UpdateSettings setting
        at += Index{gridDim.x} * blockDim.x) {
     const Index i = range.first + at;
     if (!step.takes) {
-      if constexpr (zeroes_gradients) arrays.gradients[i] = 0;
+      if constexpr (zeroes_gradients) arrays.gradients[i] = Gradient(0.0f);
       continue;
     }
-    const UpdateElement<float> e = arrays.update<Rule, DeviceMath, zeroes_gradients>(factors, i);
+    const UpdateElement<float> e = arrays.template update<Rule, DeviceMath, zeroes_gradients>(factors, i);
     if constexpr (Rule::use.value) {
       if (range.copy.data != nullptr) {
         const auto place = static_cast<unsigned>(at), cols = static_cast<unsigned>(range.copy.cols);
@@ -63,10 +63,11 @@ __global__ void totals_kernel(const double* partial, Index count, double share, 
   if (threadIdx.x == 0) totals[blockIdx.x] += share * sum;
 }
 
-__global__ void largest_kernel(const float* x, Index count, double* partial) {
+template <typename T>
+__global__ void largest_kernel(const T* x, Index count, double* partial) {
   float largest = 0;
   for (Index i = Index{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += Index{gridDim.x} * blockDim.x)
-    largest = fmaxf(largest, fabsf(x[i]));
+    largest = fmaxf(largest, fabsf(wide(x[i])));
   largest = block_max(largest);
   if (threadIdx.x == 0) partial[blockIdx.x] = static_cast<double>(largest);
 }
@@ -120,8 +121,10 @@ void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& inpu
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch) {
   const Index blocks = blocks_for(x.size());
   if (blocks > 0) {
-    launch_kernel(stream, largest_kernel, static_cast<unsigned>(blocks), block_threads, x.as<float>(),
-                  x.size(), scratch);
+    with_type(x.type, [&]<typename T>(T) {
+      launch_kernel(stream, largest_kernel<T>, static_cast<unsigned>(blocks), block_threads, x.as<T>(),
+                    x.size(), scratch);
+    });
   }
   launch_kernel(stream, largest_of_kernel, 1, block_threads, scratch, blocks, result.as<double>());
 }
@@ -137,11 +140,14 @@ void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
     Ranges ranges{};
     std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(begin), count, ranges.range);
     const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(count));
-    with_rule(rule, [&](const auto& chosen) {
-      using Rule = std::decay_t<decltype(chosen)>;
-      const auto kernel = settings.zero_gradients ? update_kernel<Rule, true> : update_kernel<Rule, false>;
-      launch_kernel(stream, kernel, grid, block_threads, UpdateArrays<float>(tensors), settings,
-                    given_factors(settings), ranges, scratch);
+    with_type(tensors.gradients.type, [&]<typename Gradient>(Gradient) {
+      with_rule(rule, [&](const auto& chosen) {
+        using Rule = std::decay_t<decltype(chosen)>;
+        const auto kernel = settings.zero_gradients ? update_kernel<Rule, true, Gradient>
+                                                    : update_kernel<Rule, false, Gradient>;
+        launch_kernel(stream, kernel, grid, block_threads, UpdateArrays<float, Gradient>(tensors), settings,
+                      given_factors(settings), ranges, scratch);
+      });
     });
   }
   if (tensors.sums.empty()) return;

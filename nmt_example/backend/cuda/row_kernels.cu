@@ -8,7 +8,7 @@ constexpr unsigned sum_lanes = 32;
 
 /// A block sums 32 columns. A warp takes as many rows at once as packs leave lanes for.
 template <int width, typename T>
-__device__ void add_column_sums(const Matrix<T>& x, Index rows, Index cols, float* to) {
+__device__ void add_column_sums(const Matrix<T>& x, Index rows, Index cols, View to) {
   constexpr unsigned across = sum_lanes / width, rows_of_warp = sum_lanes / across;
   __shared__ float partial[sum_lanes][sum_lanes + 1];
   const unsigned lane = threadIdx.x % sum_lanes, warp = threadIdx.x / sum_lanes;
@@ -30,11 +30,11 @@ __device__ void add_column_sums(const Matrix<T>& x, Index rows, Index cols, floa
   // Transposed, so that a warp holds the 32 sums of one column.
   const float total = reduce_warp(partial[lane][warp], Add{});
   const Index column = Index{blockIdx.x} * sum_lanes + warp;
-  if (lane == 0 && column < cols) to[column] += total;
+  if (lane == 0 && column < cols) to.set(0, column, to(0, column) + total);
 }
 
 template <typename T>
-__global__ void add_column_sums_kernel(Matrix<T> x, Index rows, Index cols, bool packs, float* to) {
+__global__ void add_column_sums_kernel(Matrix<T> x, Index rows, Index cols, bool packs, View to) {
   packs ? add_column_sums<pack_width<T>>(x, rows, cols, to) : add_column_sums<1>(x, rows, cols, to);
 }
 
@@ -203,7 +203,7 @@ void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to) {
   const auto blocks = static_cast<unsigned>((x.cols + sum_lanes - 1) / sum_lanes);
   with_type(x.type, [&]<typename T>(T) {
     launch_kernel(stream, add_column_sums_kernel<T>, blocks, sum_lanes * sum_lanes, x, x.rows, x.cols,
-                  moves_packs(x), to.as<float>());
+                  moves_packs(x), to);
   });
 }
 
