@@ -121,20 +121,25 @@ struct Piece {
   DataType type;             ///< The gradient's type: f32, f16 or bf16.
 };
 
-DDL_HOST_DEVICE float read(const void* values, DataType type, std::uint64_t at) {
-  using collectives::device::widen;
-  if (type == DataType::f16) return widen(static_cast<const float16*>(values)[at]);
-  if (type == DataType::bf16) return widen(static_cast<const bfloat16*>(values)[at]);
-  return static_cast<const float*>(values)[at];
+/// Calls f with a value of the C++ type. Loads whose type is known only when they are made wait for each
+/// other.
+template <typename F>
+DDL_HOST_DEVICE void with_type(DataType type, const F& f) {
+  if (type == DataType::f16) return f(float16());
+  if (type == DataType::bf16) return f(bfloat16());
+  f(float());
 }
 
-/// Writes `value`, rounded to `type`; returns the rounded value.
-DDL_HOST_DEVICE float write(void* values, DataType type, std::uint64_t at, float value) {
+template <typename T>
+DDL_HOST_DEVICE float read(const void* values, std::uint64_t at) {
+  return collectives::device::widen(static_cast<const T*>(values)[at]);
+}
+
+/// Writes `value`, rounded to T; returns the rounded value.
+template <typename T>
+DDL_HOST_DEVICE float write(void* values, std::uint64_t at, float value) {
   using collectives::device::narrow;
-  using collectives::device::widen;
-  if (type == DataType::f16) return widen(static_cast<float16*>(values)[at] = narrow<float16>(value));
-  if (type == DataType::bf16) return widen(static_cast<bfloat16*>(values)[at] = narrow<bfloat16>(value));
-  return static_cast<float*>(values)[at] = value;
+  return collectives::device::widen(static_cast<T*>(values)[at] = narrow<T>(value));
 }
 
 /// A bucket of gradients in device memory.
@@ -153,8 +158,7 @@ struct Lane {
   std::uint32_t thread, threads;
 };
 
-constexpr std::uint32_t values_at_once = 4;
-/// Elements per thread that a block processes before it moves on.
+/// Elements per thread that a block loads before it stores any, to hide the latency of memory.
 constexpr std::uint32_t chunk_of_thread = 16;
 
 /// The index of the piece that holds `element`.
@@ -177,33 +181,40 @@ struct Range {
   std::uint64_t first, beyond;
 };
 
-/// Calls `load(piece, element)` and then `store(piece, element, value)` for this thread's elements, several
-/// loads ahead of the stores, to hide the latency of memory.
-template <typename Load, typename Store>
-DDL_HOST_DEVICE void each_element(const Bucket& bucket, const Range& range, const Lane& lane,
-                                  const Load& load, const Store& store) {
+/// Calls `f(piece, part, gradient, value)` for the parts of the pieces that this thread's block has, with
+/// values of the C++ types of the piece's gradient and of the bucket.
+template <typename F>
+DDL_HOST_DEVICE void each_part(const Bucket& bucket, const Range& range, const Lane& lane, const F& f) {
   const std::uint64_t chunk = std::uint64_t{lane.threads} * chunk_of_thread;
   for (std::uint64_t at = range.first + lane.block * chunk; at < range.beyond; at += lane.blocks * chunk) {
     const std::uint64_t end = at + chunk < range.beyond ? at + chunk : range.beyond;
     std::uint64_t begin = at;
     for (std::uint32_t k = piece_at(bucket, at); begin < end; ++k) {
       const Piece piece = bucket.pieces[k];
-      const std::uint64_t stop = piece.end < end ? piece.end : end;
-      for (std::uint64_t i = begin + lane.thread; i < stop; i += values_at_once * lane.threads) {
-        float values[values_at_once] = {};
-        DDL_UNROLL
-        for (std::uint32_t u = 0; u < values_at_once; ++u) {
-          const std::uint64_t element = i + u * lane.threads;
-          if (element < stop) values[u] = load(piece, element);
-        }
-        DDL_UNROLL
-        for (std::uint32_t u = 0; u < values_at_once; ++u) {
-          const std::uint64_t element = i + u * lane.threads;
-          if (element < stop) store(piece, element, values[u]);
-        }
-      }
-      begin = stop;
+      const Range part{begin, piece.end < end ? piece.end : end};
+      with_type(piece.type, [&](auto gradient) {
+        if (bucket.type == DataType::f32) return f(piece, part, gradient, float());
+        f(piece, part, gradient, gradient);
+      });
+      begin = part.beyond;
     }
+  }
+}
+
+/// Calls `load(element)` for this thread's elements of a part, which has no more than a chunk, and then
+/// `store(element, value)`.
+template <typename Load, typename Store>
+DDL_HOST_DEVICE void each_element(const Range& part, const Lane& lane, const Load& load, const Store& store) {
+  float values[chunk_of_thread] = {};
+  DDL_UNROLL
+  for (std::uint32_t u = 0; u < chunk_of_thread; ++u) {
+    const std::uint64_t element = part.first + lane.thread + u * lane.threads;
+    if (element < part.beyond) values[u] = load(element);
+  }
+  DDL_UNROLL
+  for (std::uint32_t u = 0; u < chunk_of_thread; ++u) {
+    const std::uint64_t element = part.first + lane.thread + u * lane.threads;
+    if (element < part.beyond) store(element, values[u]);
   }
 }
 
@@ -211,16 +222,17 @@ DDL_HOST_DEVICE float scaled(float value, double factor) { return static_cast<fl
 
 /// Sets the bucket's values to the gradients times `weight`, plus the accumulated means if `adds`.
 DDL_HOST_DEVICE void pack(const Bucket& bucket, double weight, bool adds, const Lane& lane) {
-  each_element(
-      bucket, {0, bucket.count}, lane,
-      [&](const Piece& piece, std::uint64_t element) {
-        const std::uint64_t at = element - piece.begin;
-        const double own = read(piece.gradient, piece.type, at) * weight;
-        return static_cast<float>(adds ? own + piece.accumulated[at] : own);
-      },
-      [&](const Piece&, std::uint64_t element, float value) {
-        write(bucket.values, bucket.type, element, value);
-      });
+  each_part(bucket, {0, bucket.count}, lane,
+            [&]<typename Gradient, typename Value>(const Piece& piece, const Range& part, Gradient, Value) {
+              each_element(
+                  part, lane,
+                  [&](std::uint64_t element) {
+                    const std::uint64_t at = element - piece.begin;
+                    const double own = read<Gradient>(piece.gradient, at) * weight;
+                    return static_cast<float>(adds ? own + piece.accumulated[at] : own);
+                  },
+                  [&](std::uint64_t element, float value) { write<Value>(bucket.values, element, value); });
+            });
 }
 
 /// Sets the gradients to the bucket's values times `factor`. Calls `see` with each of this thread's values in
@@ -230,19 +242,21 @@ DDL_HOST_DEVICE void unpack_and_see(const Bucket& bucket, double factor, const R
                                     const See& see) {
   const bool writes = factor != 1 || bucket.piece_count == 0 || bucket.pieces[0].gradient != bucket.values;
   const Range range = writes && !bucket.scattered ? Range{0, bucket.count} : own;
-  each_element(
-      bucket, range, lane,
-      [&](const Piece&, std::uint64_t element) { return read(bucket.values, bucket.type, element); },
-      [&](const Piece& piece, std::uint64_t element, float value) {
-        const bool is_own = element >= own.first && element < own.beyond;
-        float seen = value;
-        if (writes) {
-          const float written =
-              write(piece.gradient, piece.type, element - piece.begin, scaled(value, factor));
-          if (!is_finite(written)) seen = written;  // a finite sum may overflow 16 bits
-        }
-        if (is_own) see(seen);
-      });
+  each_part(bucket, range, lane,
+            [&]<typename Gradient, typename Value>(const Piece& piece, const Range& part, Gradient, Value) {
+              each_element(
+                  part, lane, [&](std::uint64_t element) { return read<Value>(bucket.values, element); },
+                  [&](std::uint64_t element, float value) {
+                    const bool is_own = element >= own.first && element < own.beyond;
+                    float seen = value;
+                    if (writes) {
+                      const float written =
+                          write<Gradient>(piece.gradient, element - piece.begin, scaled(value, factor));
+                      if (!is_finite(written)) seen = written;  // a finite sum may overflow 16 bits
+                    }
+                    if (is_own) see(seen);
+                  });
+            });
 }
 
 /// The same; returns the sum of the squares of this thread's values in `own`.
@@ -266,9 +280,10 @@ DDL_HOST_DEVICE void unpack_exactly(const Bucket& bucket, double factor, const R
 DDL_HOST_DEVICE void add_scaled(float* target, const void* source, DataType type, std::uint64_t count,
                                 double weight, const Lane& lane) {
   const std::uint64_t stride = std::uint64_t{lane.blocks} * lane.threads;
-  for (std::uint64_t i = std::uint64_t{lane.block} * lane.threads + lane.thread; i < count; i += stride) {
-    target[i] = static_cast<float>(target[i] + read(source, type, i) * weight);
-  }
+  with_type(type, [&]<typename T>(T) {
+    for (std::uint64_t i = std::uint64_t{lane.block} * lane.threads + lane.thread; i < count; i += stride)
+      target[i] = static_cast<float>(target[i] + read<T>(source, i) * weight);
+  });
 }
 
 /// The outcome of a step: `weight` and `squares` are sums over all ranks.

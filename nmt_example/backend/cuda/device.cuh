@@ -24,6 +24,24 @@ __device__ inline void narrow(float from, float& to) { to = from; }
 __device__ inline void narrow(float from, __half& to) { to = __float2half(from); }
 __device__ inline void narrow(float from, __nv_bfloat16& to) { to = __float2bfloat16(from); }
 
+template <typename T, int n>
+struct alignas(std::min<std::size_t>(16, n * sizeof(T))) Pack {
+  T values[n];
+  __device__ T& operator[](int k) { return values[k]; }
+  __device__ const T& operator[](int k) const { return values[k]; }
+  __device__ void operator+=(const Pack& other) {
+    for (int k = 0; k < n; ++k) values[k] += other[k];
+  }
+};
+
+/// Writes a pack of numbers, narrowed to T.
+template <typename T, int n>
+__device__ void store_pack(T* to, const Pack<float, n>& values) {
+  Pack<T, n> pack;
+  for (int k = 0; k < n; ++k) narrow(values[k], pack[k]);
+  *reinterpret_cast<Pack<T, n>*>(to) = pack;
+}
+
 /// A matrix of fp32, fp16 or bf16 in device code, which computes in fp32. For kernels that have more to do
 /// than to move elements: a load waits for the one before it, because its type is known at run time alone.
 struct View {
@@ -49,6 +67,13 @@ struct View {
       narrow(value, static_cast<__half*>(data)[place]);
     }
   }
+  template <int n>
+  __device__ void store(Index r, Index c, const Pack<float, n>& values) const {
+    const Index place = r * stride + c;
+    if (type == ddl::DataType::f32) return store_pack(static_cast<float*>(data) + place, values);
+    type == ddl::DataType::bf16 ? store_pack(static_cast<__nv_bfloat16*>(data) + place, values)
+                                : store_pack(static_cast<__half*>(data) + place, values);
+  }
   /// A row of fp32.
   __device__ float* row(Index r) const { return static_cast<float*>(data) + r * stride; }
 };
@@ -56,16 +81,6 @@ struct View {
 /// So many columns that a thread works on together.
 template <int n>
 using Width = std::integral_constant<int, n>;
-
-template <typename T, int n>
-struct alignas(std::min<std::size_t>(16, n * sizeof(T))) Pack {
-  T values[n];
-  __device__ T& operator[](int k) { return values[k]; }
-  __device__ const T& operator[](int k) const { return values[k]; }
-  __device__ void operator+=(const Pack& other) {
-    for (int k = 0; k < n; ++k) values[k] += other[k];
-  }
-};
 
 /// A matrix of T in device code, which computes in fp32 and moves several elements at once. These are aligned
 /// in matrices that `moves_packs`.
@@ -86,9 +101,7 @@ struct Matrix {
   }
   template <int n>
   __device__ void store(Index r, Index c, const Pack<float, n>& values) const {
-    Pack<T, n> pack;
-    for (int k = 0; k < n; ++k) narrow(values[k], pack[k]);
-    *reinterpret_cast<Pack<T, n>*>(data + r * stride + c) = pack;
+    store_pack(data + r * stride + c, values);
   }
 };
 

@@ -44,11 +44,10 @@ struct GatePacks {
   }
 };
 
-/// Whether each gate's units can be moved in packs of T.
-template <typename T>
-bool has_packs_of_gates(Index units) {
-  return units % pack_width<T> == 0;
-}
+/// Few, because a step has few units: 128 sentences of 1,024 units should keep all multiprocessors busy.
+constexpr int units_of_thread = 2;
+
+bool has_packs_of_gates(Index units) { return units % units_of_thread == 0; }
 
 template <typename T>
 void forward(cudaStream_t stream, const Backend::LstmStep& s) {
@@ -57,9 +56,9 @@ void forward(cudaStream_t stream, const Backend::LstmStep& s) {
   const Indices lengths = s.lengths, sources = s.sources;
   const Index step = s.step, units = s.c.cols;
   const auto forget_bias = static_cast<float>(s.forget_bias);
-  const bool packs = has_packs_of_gates<T>(units) && moves_packs(s.gates, s.h_prev, s.h, s.tanh_c, s.output,
-                                                                 s.c_prev, s.c, s.products, s.bias);
-  for_each_pack<pack_width<T>>(stream, s.c.rows, units, packs, [=] __device__(Index r, Index u, auto n) {
+  const bool packs = has_packs_of_gates(units) && moves_packs(s.gates, s.h_prev, s.h, s.tanh_c, s.output,
+                                                              s.c_prev, s.c, s.products, s.bias);
+  for_each_pack<units_of_thread>(stream, s.c.rows, units, packs, [=] __device__(Index r, Index u, auto n) {
     const Index from = sources.size != 0 ? Index{sources.data[r]} : r;
     if (is_masked(lengths, step, r)) {
       cell.store(r, u, c_prev.load(from, u, n));
@@ -93,9 +92,9 @@ void backward(cudaStream_t stream, const Backend::LstmStepBackward& s) {
   const Matrix<float> c_prev(s.c_prev), d_c(s.d_c);
   const Indices lengths = s.lengths;
   const Index step = s.step, units = s.d_c.cols;
-  const bool packs = has_packs_of_gates<T>(units) &&
+  const bool packs = has_packs_of_gates(units) &&
                      moves_packs(s.gates, s.tanh_c, s.d_output, s.d_h, s.d_h_prev, s.c_prev, s.d_c);
-  for_each_pack<pack_width<T>>(stream, s.d_c.rows, units, packs, [=] __device__(Index r, Index u, auto n) {
+  for_each_pack<units_of_thread>(stream, s.d_c.rows, units, packs, [=] __device__(Index r, Index u, auto n) {
     auto d_above = d_h.load(r, u, n);
     if (is_masked(lengths, step, r)) {
       for (int g = 0; g < 4; ++g) gates.store(r, g * units + u, Pack<float, n>{});

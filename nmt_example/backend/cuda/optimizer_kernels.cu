@@ -11,16 +11,50 @@ struct DeviceMath {
   __device__ static float sqrt(float x) { return sqrtf(x); }
 };
 
+/// Elements that a thread updates at once, if they lie as packs.
+constexpr int update_width = 4;
+
 /// Elements, and where their copy is, if there is one.
 struct Range {
   Index first, count;
   View copy;
+  bool packs;  ///< Whether packs of elements are aligned, here and in the copy.
 };
 /// What fits into a kernel's 4 KB of parameters.
 struct Ranges {
   static constexpr std::size_t most = 48;
   Range range[most];
 };
+
+/// Consecutive elements of an array, as one pack.
+template <int n, typename T>
+__device__ Pack<T, n>& pack_of(T* array, Index i) {
+  return *reinterpret_cast<Pack<T, n>*>(array + i);
+}
+
+/// Updates elements [i, i + n); returns what they are then, and what was measured of them.
+template <typename Rule, bool zeroes_gradients, int n, typename Gradient>
+__device__ void update(const UpdateArrays<float, Gradient>& arrays, const UpdateFactors<float>& factors,
+                       Index i, UpdateElement<float> (&elements)[n]) {
+  constexpr UpdateUse use = Rule::use;
+  Pack<float, n> values = pack_of<n>(arrays.values, i), m{}, v{};
+  Pack<Gradient, n> gradients{};
+  if constexpr (use.gradient) gradients = pack_of<n>(arrays.gradients, i);
+  if constexpr (use.m) m = pack_of<n>(arrays.m, i);
+  if constexpr (use.v) v = pack_of<n>(arrays.v, i);
+  for (int k = 0; k < n; ++k) {
+    UpdateElement<float>& e = elements[k];
+    e = {values[k], use.gradient ? wide(gradients[k]) : 0.0f, m[k], v[k], 0};
+    Rule::template apply<DeviceMath>(factors, e);
+    values[k] = e.value;
+    m[k] = e.m;
+    v[k] = e.v;
+  }
+  if constexpr (use.value) pack_of<n>(arrays.values, i) = values;
+  if constexpr (use.moments && use.m) pack_of<n>(arrays.m, i) = m;
+  if constexpr (use.moments && use.v) pack_of<n>(arrays.v, i) = v;
+  if constexpr (zeroes_gradients) pack_of<n>(arrays.gradients, i) = Pack<Gradient, n>{};
+}
 
 /// Each row of blocks has a range. Block b of a row writes its sums to partial[b] and partial[blocks + b].
 template <typename Rule, bool zeroes_gradients, typename Gradient>
@@ -30,23 +64,31 @@ __global__ void update_kernel(UpdateArrays<float, Gradient> arrays, UpdateSettin
   const StepFactors step = settings.factors != nullptr ? *settings.factors : given;
   const UpdateFactors<float> factors = factors_of<float>(settings, step);
   double values = 0, measured = 0;
-  for (Index at = Index{blockIdx.x} * blockDim.x + threadIdx.x; at < range.count;
-       at += Index{gridDim.x} * blockDim.x) {
+  const auto visit = [&](Index at, auto width) {
+    constexpr int n = width;
     const Index i = range.first + at;
     if (!step.takes) {
-      if constexpr (zeroes_gradients) arrays.gradients[i] = Gradient(0.0f);
-      continue;
+      if constexpr (zeroes_gradients) pack_of<n>(arrays.gradients, i) = Pack<Gradient, n>{};
+      return;
     }
-    const UpdateElement<float> e = arrays.template update<Rule, DeviceMath, zeroes_gradients>(factors, i);
+    UpdateElement<float> elements[n];
+    update<Rule, zeroes_gradients>(arrays, factors, i, elements);
     if constexpr (Rule::use.value) {
       if (range.copy.data != nullptr) {
         const auto place = static_cast<unsigned>(at), cols = static_cast<unsigned>(range.copy.cols);
-        range.copy.set(place / cols, place % cols, e.value);
+        Pack<float, n> copied;
+        for (int k = 0; k < n; ++k) copied[k] = elements[k].value;
+        range.copy.store(place / cols, place % cols, copied);
       }
     }
-    values += static_cast<double>(e.value) * static_cast<double>(e.value);
-    measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
-  }
+    for (const UpdateElement<float>& e : elements) {
+      values += static_cast<double>(e.value) * static_cast<double>(e.value);
+      measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
+    }
+  };
+  const Index step_width = Index{blockDim.x} * update_width;
+  for (Index begin = blockIdx.x * step_width; begin < range.count; begin += gridDim.x * step_width)
+    for_pack<update_width>(range.packs, begin, threadIdx.x, blockDim.x, range.count, visit);
   if (partial == nullptr) return;
   values = block_sum(values);
   measured = block_sum(measured);
@@ -98,16 +140,28 @@ Index blocks_for(Index count) {
   return std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
 }
 
-/// All of `count` elements, with and without copies.
-std::vector<Range> ranges_of(Index count, std::span<const CopiedRange> copied) {
+/// All elements, with and without copies.
+std::vector<Range> ranges_of(const UpdateTensors& tensors, std::span<const CopiedRange> copied) {
+  const auto is_aligned = [](const Tensor& x) {
+    const std::size_t pack = update_width * ddl::size_of(x.type);
+    return x.empty() || reinterpret_cast<std::uintptr_t>(x.data) % pack == 0;
+  };
+  const bool begin_aligned = is_aligned(tensors.values) && is_aligned(tensors.gradients) &&
+                             is_aligned(tensors.m) && is_aligned(tensors.v);
   std::vector<Range> ranges;
+  const auto append = [&](Index first, Index count, const Tensor& copy) {
+    const bool packs = begin_aligned && first % update_width == 0 && copy.cols % update_width == 0 &&
+                       copy.stride % update_width == 0;
+    ranges.push_back({first, count, copy, packs});
+  };
+  const Index count = tensors.values.size();
   Index end = 0;
   for (const CopiedRange& range : copied) {
-    if (range.first > end) ranges.push_back({end, range.first - end, View()});
-    ranges.push_back({range.first, range.count, range.copy});
+    if (range.first > end) append(end, range.first - end, Tensor());
+    append(range.first, range.count, range.copy);
     end = range.first + range.count;
   }
-  if (count > end) ranges.push_back({end, count - end, View()});
+  if (count > end) append(end, count - end, Tensor());
   return ranges;
 }
 
@@ -131,7 +185,7 @@ void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& resul
 
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
             const UpdateSettings& settings, double* scratch, std::span<const CopiedRange> copied) {
-  const std::vector<Range> all = ranges_of(tensors.values.size(), copied);
+  const std::vector<Range> all = ranges_of(tensors, copied);
   Index largest = 0;
   for (const Range& range : all) largest = std::max(largest, range.count);
   const Index blocks = blocks_for(largest);

@@ -5,6 +5,8 @@ namespace nmt::cuda {
 namespace {
 
 constexpr unsigned sum_lanes = 32;
+/// Loads that a thread has under way.
+constexpr int loads_at_once = 4;
 
 /// A block sums 32 columns. A warp takes as many rows at once as packs leave lanes for.
 template <int width, typename T>
@@ -14,12 +16,17 @@ __device__ void add_column_sums(const Matrix<T>& x, Index rows, Index cols, View
   const unsigned lane = threadIdx.x % sum_lanes, warp = threadIdx.x / sum_lanes;
   const Index first = Index{blockIdx.x} * sum_lanes + lane % across * width;
   Pack<float, width> sums{};
-  for (Index r = warp * rows_of_warp + lane / across; r < rows; r += sum_lanes * rows_of_warp) {
-    if (first + width <= cols) {
-      sums += x.load(r, first, Width<width>());
-    } else {
-      for (Index c = first; c < cols; ++c) sums[static_cast<int>(c - first)] += x(r, c);
+  const Index begin = warp * rows_of_warp + lane / across, step = sum_lanes * rows_of_warp;
+  if (first + width <= cols) {
+    for (Index r = begin; r < rows; r += loads_at_once * step) {
+      Pack<float, width> values[loads_at_once] = {};
+      for (int k = 0; k < loads_at_once; ++k)
+        if (r + k * step < rows) values[k] = x.load(r + k * step, first, Width<width>());
+      for (int k = 0; k < loads_at_once; ++k) sums += values[k];
     }
+  } else {
+    for (Index r = begin; r < rows; r += step)
+      for (Index c = first; c < cols; ++c) sums[static_cast<int>(c - first)] += x(r, c);
   }
   for (int k = 0; k < width; ++k) {
     for (unsigned offset = across; offset < sum_lanes; offset *= 2)

@@ -4,7 +4,31 @@
 namespace nmt::cuda {
 namespace {
 
-constexpr unsigned row_threads = 512;
+/// Many, so that few rows are read at a time, and the L2 cache holds them until they are read again.
+constexpr unsigned row_threads = 1024;
+
+/// The largest of a thread's numbers, and the sum of exp(x - largest).
+struct ExpSum {
+  float largest = -INFINITY, sum = 0;
+
+  template <int n>
+  __device__ void add(const Pack<float, n>& x) {
+    float most = x[0];
+    for (int k = 1; k < n; ++k) most = fmaxf(most, x[k]);
+    if (most > largest) {
+      sum *= expf(largest - most);
+      largest = most;
+    }
+    const float base = largest > -INFINITY ? largest : 0.0f;
+    for (int k = 0; k < n; ++k) sum += expf(x[k] - base);
+  }
+  /// The sum of the block's threads, whose largest number is `largest` then.
+  __device__ double of_block() {
+    const float own = largest;
+    largest = block_max(own);
+    return block_sum(static_cast<double>(own > -INFINITY ? sum * expf(own - largest) : sum));
+  }
+};
 
 /// What a block needs to know of the rows' losses.
 template <typename T>
@@ -41,29 +65,22 @@ __device__ void compute_cross_entropy(const CrossEntropy<T>& all) {
                    [&](Index v, auto width) { all.gradient.store(r, v, Pack<float, width>{}); });
     return;
   }
-  float largest = -INFINITY;
-  for (Index v = begin; v < vocabulary; v += step) {
-    const Pack<float, n> x = some_logits<n>(all.logits, v, vocabulary);
-    for (int k = 0; k < n; ++k)
-      if (v + k < vocabulary) largest = fmaxf(largest, x[k]);
-  }
-  largest = block_max(largest);
-  float exp_sum = 0, shifted_sum = 0;
-  for (Index v = begin; v < vocabulary; v += step) {
-    const Pack<float, n> x = some_logits<n>(all.logits, v, vocabulary);
-    for (int k = 0; k < n; ++k) {
-      if (v + k >= vocabulary) continue;
-      exp_sum += expf(x[k] - largest);
-      shifted_sum += x[k] - largest;
-    }
-  }
-  const double sum = block_sum(static_cast<double>(exp_sum));
-  const double logit_sum = block_sum(static_cast<double>(shifted_sum));
+  ExpSum exps;
+  float logit_sum_of_thread = 0;
+  for_columns<n>(all.packs, vocabulary, [&](Index v, auto width) {
+    const auto x = all.logits.load(r, v, width);
+    exps.add(x);
+    for (int k = 0; k < width; ++k) logit_sum_of_thread += x[k];
+  });
+  const double sum = exps.of_block();
+  const float largest = exps.largest;
+  const double logit_sum = block_sum(static_cast<double>(logit_sum_of_thread));
   if (threadIdx.x == 0) {
     const double log_sum = log(sum);
     const float of_target = all.logits.load(r, target, Width<1>())[0];
     const double nll = log_sum - static_cast<double>(of_target - largest);
-    const double uniform = log_sum - logit_sum / static_cast<double>(vocabulary);
+    const double uniform =
+        log_sum - (logit_sum / static_cast<double>(vocabulary) - static_cast<double>(largest));
     const auto smoothing = static_cast<double>(all.label_smoothing);
     all.row_losses[2 * r] = nll;
     all.row_losses[2 * r + 1] = smoothing > 0 ? (1.0 - smoothing) * nll + smoothing * uniform : nll;
@@ -119,21 +136,17 @@ struct LogitsRow {
   float largest = 0, log_sum = 0;
 
   LogitsRow(const Tensor& x) : logits(x), vocabulary(x.cols), packs(moves_packs(x)) {}
-  /// Calls f(column, value) for a thread's columns.
+  /// Calls f(column, values) for a thread's packs of columns.
   template <typename F>
-  __device__ void for_values(const F& f) const {
-    for_columns<logits_width>(packs, vocabulary, [&](Index v, auto n) {
-      const auto x = logits.load(blockIdx.x, v, n);
-      for (int k = 0; k < n; ++k) f(v + k, x[k]);
-    });
+  __device__ void for_packs(const F& f) const {
+    for_columns<logits_width>(packs, vocabulary,
+                              [&](Index v, auto n) { f(v, logits.load(blockIdx.x, v, n), n); });
   }
   __device__ void sum_up() {
-    largest = -INFINITY;
-    for_values([&](Index, float x) { largest = fmaxf(largest, x); });
-    largest = block_max(largest);
-    float exp_sum = 0;
-    for_values([&](Index, float x) { exp_sum += expf(x - largest); });
-    log_sum = static_cast<float>(log(block_sum(static_cast<double>(exp_sum))));
+    ExpSum exps;
+    for_packs([&](Index, const auto& x, auto) { exps.add(x); });
+    log_sum = static_cast<float>(log(exps.of_block()));
+    largest = exps.largest;
   }
   /// After `sum_up`.
   __device__ float log_probability(float x) const { return (x - largest) - log_sum; }
@@ -142,8 +155,7 @@ struct LogitsRow {
 
 __global__ void log_softmax_kernel(LogitsRow row) {
   row.sum_up();
-  for_columns<logits_width>(row.packs, row.vocabulary, [&](Index v, auto n) {
-    auto x = row.logits.load(blockIdx.x, v, n);
+  row.for_packs([&](Index v, auto x, auto n) {
     for (int k = 0; k < n; ++k) x[k] = row.log_probability(x[k]);
     row.logits.store(blockIdx.x, v, x);
   });
@@ -169,9 +181,11 @@ __global__ void best_log_softmax_kernel(LogitsRow row, Index also, Index count, 
   unsigned long long before = ~0ull;
   for (Index i = 0; i < count; ++i) {
     unsigned long long key = 0;
-    row.for_values([&](Index v, float x) {
-      const unsigned long long other = key_of(row.log_probability(x), v);
-      if (other < before) key = MaxKey{}(key, other);
+    row.for_packs([&](Index v, const auto& x, auto n) {
+      for (int k = 0; k < n; ++k) {
+        const unsigned long long other = key_of(row.log_probability(x[k]), v + k);
+        if (other < before) key = MaxKey{}(key, other);
+      }
     });
     before = reduce_block(key, 0ull, MaxKey{});
     if (threadIdx.x != 0) continue;
