@@ -125,7 +125,7 @@ class Model:
             states = [self.zeros() for _ in range(self.decoder_layers)]
         keys = memory @ self.p["attention/memory_kernel"] if attends else None
         fed = torch.zeros(self.p["attention/output_kernel"].shape[1]) if attends else torch.zeros(0)
-        kernel = self.table("decoder").T if self.o["tie_output"] else self.p["projection/kernel"]
+        kernel = self.table("decoder") if self.o["tie_output"] else self.p["projection/kernel"]
         words = [BOS]
         while len(words) <= (self.o["tgt_max_len_infer"] or 2 * len(ids) + 10):
             x = torch.cat([self.table("decoder")[words[-1]], fed])
@@ -137,7 +137,7 @@ class Model:
             if attends:
                 fed = torch.cat([x, self.context(x, memory, keys)]) @ self.p["attention/output_kernel"]
                 x = fed if self.o["output_attention"] else x
-            logits = x @ kernel + (self.p["projection/bias"][0] if self.o["output_bias"] else 0)
+            logits = kernel @ x + (self.p["projection/bias"][0] if self.o["output_bias"] else 0)
             logits[BOS] = float("-inf")
             words.append(int(logits.argmax()))
             if words[-1] == EOS:

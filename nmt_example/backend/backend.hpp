@@ -156,10 +156,6 @@ class Backend {
   virtual void gather_rows(const Tensor& from, const Indices& rows, const Tensor& to) = 0;
   /// to[rows[i]] = from[i]; other rows of `to` keep their values.
   virtual void scatter_rows(const Tensor& from, const Indices& rows, const Tensor& to) = 0;
-  /// to[i][j] = from[i][columns[j]]
-  virtual void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) = 0;
-  /// to[i][columns[j]] += from[i][j]; the columns differ.
-  virtual void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) = 0;
   /// x[i][j] = value for every j >= first but kept[i].
   virtual void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) = 0;
 

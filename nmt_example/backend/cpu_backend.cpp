@@ -94,26 +94,6 @@ class CpuBackend final : public Backend {
       for (std::int64_t i = begin; i < end; ++i) copy_row(from, i, to, ids.data[i]);
     });
   }
-  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    for_rows(to.rows, to.cols, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const float* const source = rows().read(from, r, 0);
-        float* const target = rows().write(to, r, 1);
-        for (std::int64_t j = 0; j < columns.size; ++j) target[j] = source[columns.data[j]];
-        rows().put(to, r, 1);
-      }
-    });
-  }
-  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    for_rows(to.rows, from.cols, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t r = begin; r < end; ++r) {
-        const float* const source = rows().read(from, r, 0);
-        float* const target = rows().edit(to, r, 1);
-        for (std::int64_t j = 0; j < columns.size; ++j) target[columns.data[j]] += source[j];
-        rows().put(to, r, 1);
-      }
-    });
-  }
   void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
     for_rows(x.rows, x.cols - first, [&](std::int64_t begin, std::int64_t end) {
       for (std::int64_t r = begin; r < end; ++r) {

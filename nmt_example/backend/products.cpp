@@ -318,14 +318,14 @@ void in_parts(std::int64_t size, F f) {
   if (whole < size) f(whole, size - whole);
 }
 
-/// Calls f(begin, count) for parts of a result's columns. Where it has 16 bits, oneDNN keeps its fp32 sums in
+/// Calls f(begin, count) for parts of a result's rows. Where it has 16 bits, oneDNN keeps its fp32 sums in
 /// memory twice, and those of a large vocabulary's gradient would be the largest block of a step.
 template <typename F>
-void in_column_parts(const Tensor& c, F f) {
+void in_row_parts(const Tensor& c, F f) {
   constexpr std::int64_t most_sums = std::int64_t{1} << 22, alignment = 64;
   const std::int64_t part =
-      c.type == ddl::DataType::f32 ? c.cols : std::max(alignment, most_sums / c.rows / alignment * alignment);
-  for (std::int64_t begin = 0; begin < c.cols; begin += part) f(begin, std::min(part, c.cols - begin));
+      c.type == ddl::DataType::f32 ? c.rows : std::max(alignment, most_sums / c.cols / alignment * alignment);
+  for (std::int64_t begin = 0; begin < c.rows; begin += part) f(begin, std::min(part, c.rows - begin));
 }
 
 /// Throws oneDNN's error with the sizes.
@@ -354,9 +354,9 @@ void Products::multiply(Transpose ta, Transpose tb, const Tensor& a, const Tenso
     in_parts(a.rows, [&](std::int64_t begin, std::int64_t count) {
       const Tensor x = a.row_range(begin, count);
       const Tensor y = tb == Transpose::no ? b.row_range(begin, count) : b.col_range(begin, count);
-      in_column_parts(c, [&](std::int64_t first, std::int64_t width) {
-        const Tensor z = tb == Transpose::no ? y.col_range(first, width) : y.row_range(first, width);
-        impl_->multiply(ta, tb, x, z, accumulate || begin > 0, c.col_range(first, width));
+      in_row_parts(c, [&](std::int64_t first, std::int64_t rows) {
+        impl_->multiply(ta, tb, x.col_range(first, rows), y, accumulate || begin > 0,
+                        c.row_range(first, rows));
       });
     });
   });

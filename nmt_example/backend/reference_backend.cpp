@@ -162,16 +162,6 @@ class ReferenceBackend final : public Backend {
   }
 
   // Dense ---------------------------------------------------------------------------------------
-  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    assert(to.cols == columns.size && to.rows == from.rows);
-    for_each(to, [&](Index r, Index c) { at(to, r, c) = at(from, r, columns.data[c]); });
-  }
-
-  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    assert(from.cols == columns.size && to.rows == from.rows);
-    for_each(from, [&](Index r, Index c) { at(to, r, columns.data[c]) += at(from, r, c); });
-  }
-
   void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
     assert(kept.size == x.rows);
     for_each(x, [&](Index r, Index c) {

@@ -64,14 +64,6 @@ class WrappedBackend : public Backend {
     call({.operation = "scatter_rows", .bytes = bytes_of(from, from, rows)},
          [&] { inner_->scatter_rows(from, rows, to); });
   }
-  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    call({.operation = "gather_columns", .bytes = bytes_of(to, to, columns)},
-         [&] { inner_->gather_columns(from, columns, to); });
-  }
-  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    call({.operation = "add_to_columns", .bytes = bytes_of(from, from, from, columns)},
-         [&] { inner_->add_to_columns(from, columns, to); });
-  }
   void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
     call({.operation = "fill_columns_but", .bytes = bytes_of(x)},
          [&] { inner_->fill_columns_but(x, first, kept, value); });

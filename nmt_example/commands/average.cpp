@@ -80,7 +80,7 @@ void average(ddl::Context& context, ParsedOptions parsed) {
   // The last one's options and state are those of the result.
   LoadedModel loaded = load_model(context, parsed, flag, parsed.options.model);
   ParameterSet& parameters = loaded.model->parameters();
-  std::vector<float> values(static_cast<std::size_t>(parameters.layout().size));
+  std::vector<float> values(static_cast<std::size_t>(parameters.layout().extent));
   std::vector<double> sums(values.size());
   const auto add = [&] {
     loaded.backend->download(parameters.values(), std::span<float>(values));

@@ -57,7 +57,7 @@ Model::Model(Backend& backend, const ModelShape& shape, const BatchLimits& limit
       parameters_(backend, layout_,
                   gradients != nullptr || limits.sentences == 0
                       ? std::move(gradients)
-                      : backend.allocate(static_cast<std::size_t>(layout_.size) *
+                      : backend.allocate(static_cast<std::size_t>(layout_.extent) *
                                          ddl::size_of(types.gradients.value_or(backend.type()))),
                   types.gradients),
       activations_(types.activations.value_or(backend.type())),

@@ -6,6 +6,7 @@
 #include <cassert>
 
 #include "ddl/error.hpp"
+#include "nmt_example/backend/tensor.hpp"
 
 namespace nmt {
 namespace {
@@ -28,8 +29,9 @@ std::size_t ParameterLayout::declare(const std::string& name, std::int64_t rows,
     ++parameters[index].uses;
     return index;
   }
-  parameters.push_back({name, rows, cols, constant, size, rows > 1});
+  parameters.push_back({name, rows, cols, constant, aligned_stride(extent), rows > 1});
   size += rows * cols;
+  extent = parameters.back().offset + rows * cols;
   return parameters.size() - 1;
 }
 

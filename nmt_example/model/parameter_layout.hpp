@@ -15,7 +15,7 @@ struct ParameterSpec {
   std::int64_t rows = 0;
   std::int64_t cols = 0;
   std::optional<double> constant;  ///< Every element's first value; without one, they are random.
-  std::int64_t offset = 0;         ///< Elements before it in the flat buffers.
+  std::int64_t offset = 0;         ///< Where it begins in the flat buffers: at a multiple of 16 bytes.
   bool decays = true;              ///< Whether weight decay is for it: not for biases and others of one row.
   int uses = 1;                    ///< How many layers have it; its gradient is final after the last one.
 
@@ -27,6 +27,7 @@ struct ParameterSpec {
 struct ParameterLayout {
   std::vector<ParameterSpec> parameters;
   std::int64_t size = 0;                     ///< Elements in all.
+  std::int64_t extent = 0;                   ///< Those of the flat buffers, with the gaps between parameters.
   std::vector<std::uint32_t> dropout_sites;  ///< `DropoutKey::site` of each of the model's dropouts.
 
   /// Adds a parameter, or one more use of the one that has this name. Returns its index.

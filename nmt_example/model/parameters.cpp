@@ -33,7 +33,7 @@ ParameterSet::ParameterSet(Backend& backend, ParameterLayout layout, std::shared
     : layout_(std::move(layout)),
       type_(backend.type()),
       gradient_type_(gradient_type.value_or(type_)),
-      values_(backend.allocate(static_cast<std::size_t>(layout_.size) * ddl::size_of(type_))),
+      values_(backend.allocate(static_cast<std::size_t>(layout_.extent) * ddl::size_of(type_))),
       gradients_(std::move(gradients)) {}
 
 Tensor ParameterSet::view(void* base, std::size_t index, ddl::DataType type) const {

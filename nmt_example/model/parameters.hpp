@@ -24,10 +24,10 @@ class ParameterSet {
   [[nodiscard]] Tensor gradient(std::size_t index) const {
     return view(gradients_.get(), index, gradient_type_);
   }
-  /// [1, size]
-  [[nodiscard]] Tensor values() const { return {values_.get(), 1, layout_.size, layout_.size, type_}; }
+  /// [1, extent]; gaps between parameters are zero.
+  [[nodiscard]] Tensor values() const { return {values_.get(), 1, layout_.extent, layout_.extent, type_}; }
   [[nodiscard]] Tensor gradients() const {
-    return {gradients_.get(), 1, layout_.size, layout_.size, gradient_type_};
+    return {gradients_.get(), 1, layout_.extent, layout_.extent, gradient_type_};
   }
 
   /// Sets every parameter from the seed, its position and the operation: `uniform` in +-weight, or

@@ -15,14 +15,16 @@ Tensor in_place_of(const Tensor& x, ddl::DataType type) {
   return {x.data, x.rows, x.cols, x.stride * each, type};
 }
 
+/// A bias with a row for each word, as the kernel has.
+Tensor by_word(const Tensor& bias) { return bias.reshaped(bias.cols, 1); }
+
 }  // namespace
 
 OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& shape, std::int64_t inputs)
     : inputs_(inputs),
       vocabulary_(shape.target_vocabulary),
-      tied_(shape.tie_output),
-      kernel_(tied_ ? layout.declare(embedding_name(shape, Side::decoder), vocabulary_, inputs)
-                    : layout.declare("projection/kernel", inputs, vocabulary_)) {
+      kernel_(layout.declare(shape.tie_output ? embedding_name(shape, Side::decoder) : "projection/kernel",
+                             vocabulary_, inputs)) {
   if (shape.output_bias) bias_ = layout.declare("projection/bias", 1, vocabulary_, 0);
   if (shape.sampled_words > 0) sampled_.emplace(vocabulary_, shape.sampled_words);
 }
@@ -35,21 +37,20 @@ OutputProjection::Weights OutputProjection::all_words(const StepContext& step) c
 OutputProjection::Weights OutputProjection::some_words(const StepContext& step, std::int64_t first,
                                                        std::int64_t count) const {
   Weights weights = all_words(step);
-  weights.kernel = tied_ ? weights.kernel.row_range(first, count) : weights.kernel.col_range(first, count);
+  weights.kernel = weights.kernel.row_range(first, count);
   if (bias_) weights.bias = weights.bias.col_range(first, count);
   return weights;
 }
 
-void OutputProjection::multiply(Backend& backend, const Weights& weights, const Tensor& a, bool transposed,
-                                const Tensor& c) const {
-  const Transpose t = transposed != tied_ ? Transpose::yes : Transpose::no;
+void OutputProjection::multiply(Backend& backend, const Weights& weights, const Tensor& a, Transpose t,
+                                const Tensor& c) {
   weights.are_parameters ? backend.multiply(a, t, weights.kernel, false, c)
                          : backend.gemm(Transpose::no, t, a, weights.kernel, false, c);
 }
 
 void OutputProjection::compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
-                                      const Tensor& logits) const {
-  multiply(backend, weights, input, false, logits);
+                                      const Tensor& logits) {
+  multiply(backend, weights, input, Transpose::yes, logits);
   if (!weights.bias.empty()) backend.add_row(weights.bias, logits);
 }
 
@@ -63,8 +64,8 @@ void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t r
   const std::int64_t most = std::min(sampled_->drawn() + rows, vocabulary_);
   ids_ = arena.take_indices(most);
   places_ = arena.take_indices(rows);
-  sampled_kernel_ = arena.take(aligned_stride(most), inputs_);
-  d_sampled_kernel_ = arena.take_full(aligned_stride(most), inputs_);
+  sampled_kernel_ = arena.take(most, inputs_);
+  d_sampled_kernel_ = arena.take_full(most, inputs_);
   sampled_bias_ = arena.take_full(1, most);
   host_places_.reserve(static_cast<std::size_t>(rows));
   host_bias_.reserve(static_cast<std::size_t>(most));
@@ -86,20 +87,15 @@ OutputProjection::Weights OutputProjection::sampled_words(const StepContext& ste
 
   const auto count = static_cast<std::int64_t>(sampled_->ids().size());
   const Indices ids = ids_.range(0, count);
-  const auto kernel = [&](const Tensor& memory) {
-    return tied_ ? memory.row_range(0, count)
-                 : Tensor(memory.data, inputs_, count, product_stride(count, compact_.type), memory.type);
-  };
   const auto bias = [&](const Tensor& memory) { return bias_ ? memory.col_range(0, count) : Tensor(); };
-  const Weights weights{false, kernel(sampled_kernel_), sampled_bias_.col_range(0, count),
-                        kernel(d_sampled_kernel_), bias(d_sampled_bias_)};
+  const Weights weights{false, sampled_kernel_.row_range(0, count), sampled_bias_.col_range(0, count),
+                        d_sampled_kernel_.row_range(0, count), bias(d_sampled_bias_)};
   backend.upload(ids, sampled_->ids());
   backend.upload(places_.range(0, static_cast<std::int64_t>(words.size())), host_places_);
-  tied_ ? backend.gather_rows(step.value(kernel_), ids, weights.kernel)
-        : backend.gather_columns(step.value(kernel_), ids, weights.kernel);
+  backend.gather_rows(step.value(kernel_), ids, weights.kernel);
   backend.upload(weights.bias, host_bias_);
   if (bias_) {
-    backend.gather_columns(step.value(*bias_), ids, bias(bias_part_));
+    backend.gather_rows(by_word(step.value(*bias_)), ids, by_word(bias(bias_part_)));
     backend.add(bias(bias_part_), weights.bias);
     backend.zero(weights.d_bias);
   }
@@ -110,9 +106,8 @@ OutputProjection::Weights OutputProjection::sampled_words(const StepContext& ste
 void OutputProjection::add_sampled_gradients(const StepContext& step, const Weights& weights) {
   Backend& backend = step.backend;
   const Indices ids = ids_.range(0, weights.bias.cols);
-  tied_ ? backend.embedding_backward(weights.d_kernel, ids, step.gradient(kernel_))
-        : backend.add_to_columns(weights.d_kernel, ids, step.gradient(kernel_));
-  if (bias_) backend.add_to_columns(weights.d_bias, ids, step.gradient(*bias_));
+  backend.embedding_backward(weights.d_kernel, ids, step.gradient(kernel_));
+  if (bias_) backend.embedding_backward(by_word(weights.d_bias), ids, by_word(step.gradient(*bias_)));
 }
 
 void OutputProjection::loss(const StepContext& step, const Tensor& output, const Indices& rows,
@@ -125,7 +120,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
   const Tensor compact = compact_.row_range(0, rows.size);
   backend.gather_rows(output, rows, compact);
   const Weights weights = samples ? sampled_words(step, words) : all_words(step);
-  const std::int64_t columns = tied_ ? weights.kernel.rows : weights.kernel.cols;
+  const std::int64_t columns = weights.kernel.rows;
   const std::int64_t stride = product_stride(columns, compact_.type);
   const std::int64_t most = std::min(rows.size, logits_.size() / stride);
   // Blocks of equal size, or nearly so.
@@ -144,9 +139,8 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     if (!gradient) continue;
     if (samples) backend.fill_columns_but(d_logits, sampled_->drawn(), wanted, 0);
     if (!weights.d_bias.empty()) backend.add_column_sums(d_logits, weights.d_bias);
-    tied_ ? backend.gemm(Transpose::yes, Transpose::no, d_logits, input, true, weights.d_kernel)
-          : backend.gemm(Transpose::yes, Transpose::no, input, d_logits, true, weights.d_kernel);
-    multiply(backend, weights, d_logits, true, d_compact_.row_range(begin, count));
+    backend.gemm(Transpose::yes, Transpose::no, d_logits, input, true, weights.d_kernel);
+    multiply(backend, weights, d_logits, Transpose::no, d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
   if (samples) add_sampled_gradients(step, weights);

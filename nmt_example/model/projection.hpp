@@ -11,10 +11,10 @@
 
 namespace nmt {
 
-/// The output layer (dense; the kernel may be the transposed table of embedded words, a bias is optional),
-/// fused with softmax and cross-entropy: logits exist only for a few rows at a time, and padded target
-/// positions are skipped. Cost: 2 units * vocabulary operations per target word forward, three times that
-/// with the gradient.
+/// The output layer (dense; the kernel has a row for each word and may be the table of embedded words, a bias
+/// is optional), fused with softmax and cross-entropy: logits exist only for a few rows at a time, and padded
+/// target positions are skipped. Cost: 2 units * vocabulary operations per target word forward, three times
+/// that with the gradient.
 ///
 /// With sampled words, the loss that is minimised is TensorFlow's sampled_softmax_loss: each target competes
 /// with the step's drawn words alone, from whose logits the logarithms of their expected counts are
@@ -53,15 +53,14 @@ class OutputProjection {
   [[nodiscard]] Weights some_words(const StepContext& step, std::int64_t first, std::int64_t count) const;
   Weights sampled_words(const StepContext& step, std::span<const std::int32_t> words);
   void add_sampled_gradients(const StepContext& step, const Weights& weights);
-  /// c = a op(kernel), with the kernel as it is or transposed.
-  void multiply(Backend& backend, const Weights& weights, const Tensor& a, bool transposed,
-                const Tensor& c) const;
-  /// logits = input * kernel + bias
-  void compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
-                      const Tensor& logits) const;
+  /// c = a op(kernel)
+  static void multiply(Backend& backend, const Weights& weights, const Tensor& a, Transpose t,
+                       const Tensor& c);
+  /// logits = input * kernel^T + bias
+  static void compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
+                             const Tensor& logits);
 
   std::int64_t inputs_, vocabulary_;
-  bool tied_;
   std::size_t kernel_;
   std::optional<std::size_t> bias_;
   Tensor compact_, d_compact_, logits_;

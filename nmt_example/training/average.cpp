@@ -7,7 +7,7 @@ namespace nmt {
 
 AverageOfCheckpoints::AverageOfCheckpoints(ddl::Context& context, Backend& backend, ParameterSet& parameters,
                                            std::span<const std::filesystem::path> checkpoints)
-    : backend_(backend), parameters_(parameters), own_(static_cast<std::size_t>(parameters.layout().size)) {
+    : backend_(backend), parameters_(parameters), own_(static_cast<std::size_t>(parameters.layout().extent)) {
   backend.download(parameters.values(), std::span<float>(own_));
   std::vector<double> sums(own_.begin(), own_.end());
   std::vector<float> values(own_.size());

@@ -8,7 +8,7 @@ MovingAverage::MovingAverage(Backend& backend, ParameterSet& parameters, double 
     : backend_(backend), parameters_(parameters), decay_(decay), memory_(backend.allocate(bytes())) {}
 
 std::size_t MovingAverage::bytes() const noexcept {
-  return static_cast<std::size_t>(parameters_.layout().size) * ddl::size_of(backend_.type());
+  return static_cast<std::size_t>(parameters_.layout().extent) * ddl::size_of(backend_.type());
 }
 
 Tensor MovingAverage::average() const {

@@ -66,7 +66,7 @@ double megabytes(std::size_t bytes) { return static_cast<double>(bytes) / 1e6; }
 std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend, const ModelShape& shape,
                                        const ModelTypes& types) {
   if (!backend.host_accessible()) return nullptr;
-  const auto values = static_cast<std::size_t>(parameter_layout(shape).size);
+  const auto values = static_cast<std::size_t>(parameter_layout(shape).extent);
   return ddl::allocate_bytes(context, values * ddl::size_of(types.gradients.value_or(backend.type())))
       .release();
 }
@@ -381,7 +381,7 @@ class Trainer {
                    ? fmt::format(" in mixed precision ({})", ddl::to_string(backend_.narrow_type()))
                : options_.dtype == Dtype::tf32 ? " with products of tf32"
                                                : "");
-    const auto parameters = static_cast<std::size_t>(model_.parameters().layout().size);
+    const auto parameters = static_cast<std::size_t>(model_.parameters().layout().extent);
     std::size_t moments = 0;
     for (const Optimizer::State& state : optimizer_.state())
       moments += static_cast<std::size_t>(state.value.size()) * ddl::size_of(state.value.type);

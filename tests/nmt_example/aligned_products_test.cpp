@@ -8,7 +8,7 @@
 namespace nmt::test {
 namespace {
 
-/// Counts products, and those of tensors of a step whose rows are not aligned.
+/// Counts products' matrices, and those whose rows are not aligned.
 class AlignmentBackend final : public WrappedBackend {
  public:
   AlignmentBackend() : WrappedBackend(make_cpu_backend(1)) {}
@@ -17,12 +17,13 @@ class AlignmentBackend final : public WrappedBackend {
             const Tensor& c) override {
     check(a);
     check(b);
-    if (!accumulate) check(c);  // others are gradients of parameters
+    check(c);
     inner().gemm(ta, tb, a, b, accumulate, c);
   }
   void multiply(const Tensor& a, Transpose tb, const Tensor& parameter, bool accumulate,
                 const Tensor& c) override {
     check(a);
+    check(parameter);
     check(c);
     inner().multiply(a, tb, parameter, accumulate, c);
   }

@@ -42,7 +42,7 @@ class PlainModel {
         attention = times(join(x, context(x)), parameter("attention/output_kernel"));
         if (shape_.output_attention) x = attention;
       }
-      const Vector logits = times(x, parameter("projection/kernel"));
+      const Vector logits = times(parameter("projection/kernel"), x);
       double sum = 0;
       for (const double logit : logits) sum += std::exp(logit);
       word = t < target.size() ? target[t] : 2;
@@ -71,6 +71,14 @@ class PlainModel {
     for (std::size_t i = 0; i < x.size(); ++i)
       for (std::size_t j = 0; j < y.size(); ++j)
         y[j] += x[i] * matrix(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j));
+    return y;
+  }
+  static Vector times(const Values& matrix, const Vector& x) {
+    EXPECT_EQ(static_cast<std::int64_t>(x.size()), matrix.cols);
+    Vector y(static_cast<std::size_t>(matrix.rows));
+    for (std::size_t i = 0; i < y.size(); ++i)
+      for (std::size_t j = 0; j < x.size(); ++j)
+        y[i] += matrix(static_cast<std::int64_t>(i), static_cast<std::int64_t>(j)) * x[j];
     return y;
   }
   static double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }

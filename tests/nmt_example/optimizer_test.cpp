@@ -39,7 +39,7 @@ class StoredProblem {
         wanted_(wanted),
         options_(options_of(wanted, sharded)),
         parameters(backend, layout_of(golden),
-                   backend.allocate(static_cast<std::size_t>(layout_of(golden).size) * sizeof(double))),
+                   backend.allocate(static_cast<std::size_t>(layout_of(golden).extent) * sizeof(double))),
         optimizer(backend, parameters, options_) {
     for (std::size_t i = 0; i < parameters.count(); ++i)
       backend.upload(parameters.value(i), floats_of(golden["parameters"][i]["start"]));
@@ -127,7 +127,7 @@ TEST_P(Update, OptimizersGiveTheResultsOfOtherImplementations) {
     const ParameterLayout& layout = problem.parameters.layout();
     for (std::size_t i = 0; i < layout.parameters.size(); ++i)
       problem.expect_result(i, 0, static_cast<std::size_t>(layout.parameters[i].size()));
-    EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.size), 0))
+    EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.extent), 0))
         << "gradients must be zero afterwards";
   }
 }
@@ -141,7 +141,7 @@ TEST_P(Update, StepsThatAreLeftOutChangeNothing) {
     const ParameterLayout& layout = problem.parameters.layout();
     problem.run([&] {
       problem.leave_out();
-      EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.size), 0))
+      EXPECT_TRUE(close(memory_.read(problem.parameters.gradients()), Values(1, layout.extent), 0))
           << "gradients must be zero afterwards";
     });
     for (std::size_t i = 0; i < layout.parameters.size(); ++i)

@@ -90,21 +90,21 @@ TEST(Products, GradientsOf16BitsNeedLittleMemoryBesides) {
     return std::vector<ddl::bfloat16>(values.data.begin(), values.data.end());
   };
   Random random(5);
-  const Values x = random.values(samples, units), y = random.values(samples, words);
-  std::vector<ddl::bfloat16> a = narrow(x), b = narrow(y), c = narrow(Values(units, words, 1));
+  const Values x = random.values(samples, words), y = random.values(samples, units);
+  std::vector<ddl::bfloat16> a = narrow(x), b = narrow(y), c = narrow(Values(words, units, 1));
   const auto tensor = [](std::vector<ddl::bfloat16>& values, std::int64_t height, std::int64_t width) {
     return Tensor(values.data(), height, width, width, ddl::DataType::bf16);
   };
   cpu::Products products;
-  products.multiply(Transpose::yes, Transpose::no, tensor(a, samples, units), tensor(b, samples, words), true,
-                    tensor(c, units, words));
+  products.multiply(Transpose::yes, Transpose::no, tensor(a, samples, words), tensor(b, samples, units), true,
+                    tensor(c, words, units));
   for (std::int64_t word = 0; word < words; word += word < words - 200 ? 97 : 1) {
     for (std::int64_t unit = 0; unit < units; unit += 5) {
       double expected = 1;
       for (std::int64_t k = 0; k < samples; ++k)
-        expected += static_cast<float>(a[static_cast<std::size_t>(k * units + unit)]) *
-                    static_cast<float>(b[static_cast<std::size_t>(k * words + word)]);
-      ASSERT_NEAR(static_cast<float>(c[static_cast<std::size_t>(unit * words + word)]), expected,
+        expected += static_cast<float>(a[static_cast<std::size_t>(k * words + word)]) *
+                    static_cast<float>(b[static_cast<std::size_t>(k * units + unit)]);
+      ASSERT_NEAR(static_cast<float>(c[static_cast<std::size_t>(word * units + unit)]), expected,
                   0.01 * (1 + std::abs(expected)))
           << "unit " << unit << ", word " << word;
     }

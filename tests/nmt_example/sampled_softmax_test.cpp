@@ -105,7 +105,7 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
   shape.sampled_words = 12;
   ParameterLayout layout;
   OutputProjection projection(layout, shape, units);
-  const auto bytes = static_cast<std::size_t>(layout.size) * ddl::size_of(backend->type());
+  const auto bytes = static_cast<std::size_t>(layout.extent) * ddl::size_of(backend->type());
   const ParameterSet parameters(*backend, layout, backend->allocate(bytes));
   Arena arena(backend->type(), backend->type());
   projection.plan(arena, *backend, rows, true);
@@ -129,9 +129,6 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
   // The formula.
   SampledWords sampled(vocabulary, shape.sampled_words);
   sampled.draw(11, 13);
-  const auto weight = [&](std::int64_t unit, std::int32_t word) -> std::size_t {
-    return static_cast<std::size_t>(GetParam().tied ? word * units + unit : unit * vocabulary + word);
-  };
   double loss = 0;
   int hits = 0;
   Values d_x(rows, units);
@@ -141,7 +138,7 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
     double sum = 0;
     const auto compete = [&](std::int32_t word) {
       double logit = static_cast<float>(-std::log(sampled.expected_count(word)));  // uploaded in fp32
-      for (std::int64_t u = 0; u < units; ++u) logit += x(r, u) * values[0].data[weight(u, word)];
+      for (std::int64_t u = 0; u < units; ++u) logit += x(r, u) * values[0](word, u);
       if (GetParam().bias) logit += values[1](0, word);
       sum += exponentials[word] = std::exp(logit);
     };
@@ -151,8 +148,8 @@ TEST_P(SampledSoftmax, IsTensorFlows) {
     for (const auto& [word, exponential] : exponentials) {
       const double d_logit = exponential / sum - (word == target ? 1 : 0);
       for (std::int64_t u = 0; u < units; ++u) {
-        gradients[0].data[weight(u, word)] += d_logit * x(r, u);
-        d_x(r, u) += d_logit * values[0].data[weight(u, word)];
+        gradients[0](word, u) += d_logit * x(r, u);
+        d_x(r, u) += d_logit * values[0](word, u);
       }
       if (GetParam().bias) gradients[1](0, word) += d_logit;
     }

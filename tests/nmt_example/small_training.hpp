@@ -53,7 +53,7 @@ struct SmallTraining {
     return result;
   }
   std::vector<float> parameters() {
-    std::vector<float> values(static_cast<std::size_t>(model.parameters().layout().size));
+    std::vector<float> values(static_cast<std::size_t>(model.parameters().layout().extent));
     backend.download(model.parameters().values(), std::span<float>(values));
     return values;
   }

@@ -249,8 +249,8 @@ class Model:
         """The sum of the smoothed losses of the target's words and </s>."""
         torch, e = self.torch, self.flags["label_smoothing"]
         outputs = self.outputs(*self.encode(source), [1] + target)
-        kernel = self.table("decoder").T if self.flags["tie_output"] else self.p["projection/kernel"]
-        logits = outputs @ kernel
+        kernel = self.table("decoder") if self.flags["tie_output"] else self.p["projection/kernel"]
+        logits = outputs @ kernel.T
         if self.flags["output_bias"]:
             logits = logits + self.p["projection/bias"][0]
         costs = -torch.log_softmax(logits, 1)

@@ -738,7 +738,7 @@ ParameterLayout layout_of(const fs::path& checkpoint) {
 /// The parameters in a checkpoint: the model's, or those of another group.
 std::vector<float> model_of(const fs::path& checkpoint, const ParameterLayout& layout,
                             const std::string& of = "model") {
-  std::vector<float> values(static_cast<std::size_t>(layout.size));
+  std::vector<float> values(static_cast<std::size_t>(layout.extent));
   ddl::run_in_process(
       1,
       [&](ddl::Context& context) {
@@ -770,7 +770,7 @@ TEST_F(Training, AveragesAreTheMeansOfCheckpoints) {
   expect_same_tensors(path("out") / "step-0000000012", path("without") / "step-0000000012");
 
   const ParameterLayout layout = layout_of(path("out") / "step-0000000012");
-  std::vector<double> sums(static_cast<std::size_t>(layout.size));
+  std::vector<double> sums(static_cast<std::size_t>(layout.extent));
   for (const char* step : {"step-0000000006", "step-0000000009", "step-0000000012"}) {
     const std::vector<float> values = model_of(path("out") / step, layout);
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += values[i];
@@ -800,7 +800,7 @@ TEST_F(Training, MovingAverageIsOfAllUpdates) {
       << "the average changes the training";
 
   const ParameterLayout layout = layout_of(step_directory(1));
-  std::vector<float> expected(static_cast<std::size_t>(layout.size));
+  std::vector<float> expected(static_cast<std::size_t>(layout.extent));
   ddl::run_in_process(1, [&](ddl::Context&) {
     // The first parameters, which no checkpoint has, have a share in it.
     const auto backend = make_cpu_backend(1);

@@ -143,14 +143,6 @@ class CudaBackend final : public Backend {
     cuda::scatter_rows(queue(), from, rows, to);
     check_launch("scatter_rows");
   }
-  void gather_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    cuda::gather_columns(queue(), from, columns, to);
-    check_launch("gather_columns");
-  }
-  void add_to_columns(const Tensor& from, const Indices& columns, const Tensor& to) override {
-    cuda::add_to_columns(queue(), from, columns, to);
-    check_launch("add_to_columns");
-  }
   void fill_columns_but(const Tensor& x, std::int64_t first, const Indices& kept, double value) override {
     cuda::fill_columns_but(queue(), x, first, kept, static_cast<float>(value));
     check_launch("fill_columns_but");

@@ -24,8 +24,6 @@ void convert(cudaStream_t stream, const Tensor& from, const Tensor& to);
 void add_row(cudaStream_t stream, const Tensor& row, const Tensor& to);
 void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to);
-void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to);
-void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to);
 void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
                       float value);
 void add_column_sums(cudaStream_t stream, const Tensor& x, const Tensor& to);

@@ -98,25 +98,6 @@ void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, 
       [=] __device__(Index r, Index c, auto n) { target.store(row[r], c, source.load(r, c, n)); });
 }
 
-template <typename A, typename B>
-void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
-  const Matrix<A> source(from);
-  const Matrix<B> target(to);
-  const std::int32_t* const column = columns.data;
-  for_each(stream, to.rows, to.cols,
-           [=] __device__(Index r, Index c) { target.set(r, c, source(r, column[c])); });
-}
-
-template <typename A, typename B>
-void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
-  const Matrix<A> source(from);
-  const Matrix<B> target(to);
-  const std::int32_t* const column = columns.data;
-  for_each(stream, from.rows, from.cols, [=] __device__(Index r, Index c) {
-    target.set(r, column[c], target(r, column[c]) + source(r, c));
-  });
-}
-
 template <typename T>
 void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
                       float value) {
@@ -188,16 +169,6 @@ void gather_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, c
 void scatter_rows(cudaStream_t stream, const Tensor& from, const Indices& rows, const Tensor& to) {
   with_types(from.type, to.type,
              [&]<typename A, typename B>(A, B) { scatter_rows<A, B>(stream, from, rows, to); });
-}
-
-void gather_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
-  with_types(from.type, to.type,
-             [&]<typename A, typename B>(A, B) { gather_columns<A, B>(stream, from, columns, to); });
-}
-
-void add_to_columns(cudaStream_t stream, const Tensor& from, const Indices& columns, const Tensor& to) {
-  with_types(from.type, to.type,
-             [&]<typename A, typename B>(A, B) { add_to_columns<A, B>(stream, from, columns, to); });
 }
 
 void fill_columns_but(cudaStream_t stream, const Tensor& x, std::int64_t first, const Indices& kept,
