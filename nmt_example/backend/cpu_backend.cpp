@@ -61,6 +61,7 @@ class CpuBackend final : public Backend {
     std::memcpy(to.data(), from, to.size());
   }
   void zero(const Tensor& x) override {
+    if (x.empty()) return;
     const auto element = static_cast<std::int64_t>(ddl::size_of(x.type));
     const auto clear = [](std::byte* from, std::int64_t bytes) {
       std::memset(from, 0, static_cast<std::size_t>(bytes));

@@ -31,7 +31,7 @@ std::size_t ParameterLayout::declare(const std::string& name, std::int64_t rows,
   }
   parameters.push_back({name, rows, cols, constant, aligned_stride(extent), rows > 1});
   size += rows * cols;
-  extent = parameters.back().offset + rows * cols;
+  extent = parameters.back().offset + (rows > 1 ? aligned_stride(rows) : rows) * cols;
   return parameters.size() - 1;
 }
 

@@ -26,8 +26,10 @@ struct ParameterSpec {
 /// uses them, so that backward finishes their gradients from the last to the first.
 struct ParameterLayout {
   std::vector<ParameterSpec> parameters;
-  std::int64_t size = 0;                     ///< Elements in all.
-  std::int64_t extent = 0;                   ///< Those of the flat buffers, with the gaps between parameters.
+  std::int64_t size = 0;  ///< Elements in all.
+  /// Elements of the flat buffers. Zeros complete a parameter's rows to a multiple of 8, so that products may
+  /// be as wide as tensor cores need; these and other gaps between parameters are in no checkpoint.
+  std::int64_t extent = 0;
   std::vector<std::uint32_t> dropout_sites;  ///< `DropoutKey::site` of each of the model's dropouts.
 
   /// Adds a parameter, or one more use of the one that has this name. Returns its index.

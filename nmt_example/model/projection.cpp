@@ -15,6 +15,10 @@ Tensor in_place_of(const Tensor& x, ddl::DataType type) {
   return {x.data, x.rows, x.cols, x.stride * each, type};
 }
 
+/// With as many rows or columns, which are in memory.
+Tensor with_rows(const Tensor& x, std::int64_t rows) { return {x.data, rows, x.cols, x.stride, x.type}; }
+Tensor with_cols(const Tensor& x, std::int64_t cols) { return {x.data, x.rows, cols, x.stride, x.type}; }
+
 /// A bias with a row for each word, as the kernel has.
 Tensor by_word(const Tensor& bias) { return bias.reshaped(bias.cols, 1); }
 
@@ -29,15 +33,21 @@ OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& sh
   if (shape.sampled_words > 0) sampled_.emplace(vocabulary_, shape.sampled_words);
 }
 
-OutputProjection::Weights OutputProjection::all_words(const StepContext& step) const {
-  return {true, step.value(kernel_), bias_ ? step.value(*bias_) : Tensor(), step.gradient(kernel_),
+OutputProjection::Weights OutputProjection::all_words(const StepContext& step, ddl::DataType factors) const {
+  const std::int64_t rows = product_stride(vocabulary_, factors);
+  return {true,
+          vocabulary_,
+          with_rows(step.value(kernel_), rows),
+          bias_ ? step.value(*bias_) : Tensor(),
+          with_rows(step.gradient(kernel_), rows),
           bias_ ? step.gradient(*bias_) : Tensor()};
 }
 
-OutputProjection::Weights OutputProjection::some_words(const StepContext& step, std::int64_t first,
-                                                       std::int64_t count) const {
-  Weights weights = all_words(step);
-  weights.kernel = weights.kernel.row_range(first, count);
+OutputProjection::Weights OutputProjection::some_words(const StepContext& step, ddl::DataType factors,
+                                                       std::int64_t first, std::int64_t count) const {
+  Weights weights = all_words(step, factors);
+  weights.words = count;
+  weights.kernel = weights.kernel.row_range(first, product_stride(count, factors));
   if (bias_) weights.bias = weights.bias.col_range(first, count);
   return weights;
 }
@@ -50,7 +60,7 @@ void OutputProjection::multiply(Backend& backend, const Weights& weights, const 
 
 void OutputProjection::compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
                                       const Tensor& logits) {
-  multiply(backend, weights, input, Transpose::yes, logits);
+  multiply(backend, weights, input, Transpose::yes, with_cols(logits, weights.kernel.rows));
   if (!weights.bias.empty()) backend.add_row(weights.bias, logits);
 }
 
@@ -88,8 +98,12 @@ OutputProjection::Weights OutputProjection::sampled_words(const StepContext& ste
   const auto count = static_cast<std::int64_t>(sampled_->ids().size());
   const Indices ids = ids_.range(0, count);
   const auto bias = [&](const Tensor& memory) { return bias_ ? memory.col_range(0, count) : Tensor(); };
-  const Weights weights{false, sampled_kernel_.row_range(0, count), sampled_bias_.col_range(0, count),
-                        d_sampled_kernel_.row_range(0, count), bias(d_sampled_bias_)};
+  const Weights weights{false,
+                        count,
+                        sampled_kernel_.row_range(0, count),
+                        sampled_bias_.col_range(0, count),
+                        d_sampled_kernel_.row_range(0, count),
+                        bias(d_sampled_bias_)};
   backend.upload(ids, sampled_->ids());
   backend.upload(places_.range(0, static_cast<std::int64_t>(words.size())), host_places_);
   backend.gather_rows(step.value(kernel_), ids, weights.kernel);
@@ -119,9 +133,8 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
   const bool samples = gradient && sampled_;
   const Tensor compact = compact_.row_range(0, rows.size);
   backend.gather_rows(output, rows, compact);
-  const Weights weights = samples ? sampled_words(step, words) : all_words(step);
-  const std::int64_t columns = weights.kernel.rows;
-  const std::int64_t stride = product_stride(columns, compact_.type);
+  const Weights weights = samples ? sampled_words(step, words) : all_words(step, compact_.type);
+  const std::int64_t stride = product_stride(weights.words, compact_.type);
   const std::int64_t most = std::min(rows.size, logits_.size() / stride);
   // Blocks of equal size, or nearly so.
   const std::int64_t blocks = rows.size == 0 ? 0 : (rows.size + most - 1) / most;
@@ -129,7 +142,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     const std::int64_t begin = rows.size * block / blocks;
     const std::int64_t count = rows.size * (block + 1) / blocks - begin;
     const Tensor input = compact.row_range(begin, count);
-    const Tensor logits = {logits_.data, count, columns, stride, logits_.type};
+    const Tensor logits = {logits_.data, count, weights.words, stride, logits_.type};
     const Tensor d_logits = gradient ? in_place_of(logits, input.type) : Tensor();
     const Indices wanted = (samples ? places_ : targets).range(begin, count);
     compute_logits(backend, weights, input, logits);
@@ -139,8 +152,10 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
     if (!gradient) continue;
     if (samples) backend.fill_columns_but(d_logits, sampled_->drawn(), wanted, 0);
     if (!weights.d_bias.empty()) backend.add_column_sums(d_logits, weights.d_bias);
-    backend.gemm(Transpose::yes, Transpose::no, d_logits, input, true, weights.d_kernel);
-    multiply(backend, weights, d_logits, Transpose::no, d_compact_.row_range(begin, count));
+    const Tensor d_products = with_cols(d_logits, weights.kernel.rows);
+    backend.zero(d_products.col_range(weights.words, weights.kernel.rows - weights.words));
+    backend.gemm(Transpose::yes, Transpose::no, d_products, input, true, weights.d_kernel);
+    multiply(backend, weights, d_products, Transpose::no, d_compact_.row_range(begin, count));
   }
   if (!gradient) return;
   if (samples) add_sampled_gradients(step, weights);
@@ -152,7 +167,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
 
 void OutputProjection::log_probabilities(const StepContext& step, const Tensor& output,
                                          const Tensor& log_probs) {
-  compute_logits(step.backend, all_words(step), output, log_probs);
+  compute_logits(step.backend, all_words(step, output.type), output, log_probs);
   step.backend.log_softmax(log_probs);
 }
 
@@ -161,7 +176,7 @@ void OutputProjection::best_words(const StepContext& step, const Tensor& output,
   const auto [rows, columns] = step.backend.best_block();
   for (std::int64_t first = 0, count = 0; first < vocabulary_; first += count) {
     count = std::min(columns, vocabulary_ - first);
-    const Weights weights = some_words(step, first, count);
+    const Weights weights = some_words(step, output.type, first, count);
     for (std::int64_t begin = 0, n = 0; begin < output.rows; begin += n) {
       n = std::min(rows, output.rows - begin);
       const Tensor block{logits.data, n, count, product_stride(count, output.type), logits.type};

@@ -42,21 +42,25 @@ class OutputProjection {
   [[nodiscard]] std::int64_t vocabulary() const noexcept { return vocabulary_; }
 
  private:
-  /// The layer, of all words or of some. Empty biases are missing.
+  /// The layer, of all words or of some. Kernels may have rows of zeros after the words'. Empty biases are
+  /// missing.
   struct Weights {
     bool are_parameters;
+    std::int64_t words;
     Tensor kernel, bias, d_kernel, d_bias;
   };
 
-  [[nodiscard]] Weights all_words(const StepContext& step) const;
+  /// For products of factors of this type.
+  [[nodiscard]] Weights all_words(const StepContext& step, ddl::DataType factors) const;
   /// For logits alone.
-  [[nodiscard]] Weights some_words(const StepContext& step, std::int64_t first, std::int64_t count) const;
+  [[nodiscard]] Weights some_words(const StepContext& step, ddl::DataType factors, std::int64_t first,
+                                   std::int64_t count) const;
   Weights sampled_words(const StepContext& step, std::span<const std::int32_t> words);
   void add_sampled_gradients(const StepContext& step, const Weights& weights);
   /// c = a op(kernel)
   static void multiply(Backend& backend, const Weights& weights, const Tensor& a, Transpose t,
                        const Tensor& c);
-  /// logits = input * kernel^T + bias
+  /// logits = input * kernel^T + bias, of the words; there must be room for those of all rows of the kernel.
   static void compute_logits(Backend& backend, const Weights& weights, const Tensor& input,
                              const Tensor& logits);
 
