@@ -56,9 +56,9 @@ void evaluate(ddl::Context& context, ParsedOptions parsed) {
   });
   if (translates) {
     parsed.options.infer = true;
-    const LoadedModel loaded = load_model(context, parsed, "model", given.model);
-    const auto& [source, target] = loaded.vocabularies();
-    Translator translator(*loaded.model, source, target, loaded.options);
+    std::vector<LoadedModel> loaded = load_models(context, parsed, "model", given.model);
+    const auto& [source, target] = loaded.front().vocabularies();
+    Translator translator(models_of(loaded), source, target, loaded.front().options);
     lines = translator.translate(context, broadcast_lines(context, lines));
     for (std::string& line : references) line = target.join(line);
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -34,6 +35,24 @@ LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::
       BatchLimits(), nullptr, model_types(options, *loaded.backend));
   loaded.saved.restore_for_translating(*loaded.backend, loaded.model->parameters());
   return loaded;
+}
+
+std::vector<LoadedModel> load_models(ddl::Context& context, const ParsedOptions& parsed,
+                                     std::string_view flag, const std::string& paths) {
+  std::vector<LoadedModel> loaded;
+  std::istringstream all(paths);
+  for (std::string path; std::getline(all, path, ',');)
+    loaded.push_back(load_model(context, parsed, flag, path));
+  context.on_all_ranks("compare the models' vocabularies", [&] {
+    for (const LoadedModel& other : loaded) check_same_vocabularies(loaded.front().saved, other.saved);
+  });
+  return loaded;
+}
+
+std::vector<Model*> models_of(std::span<LoadedModel> loaded) {
+  std::vector<Model*> models;
+  for (const LoadedModel& one : loaded) models.push_back(one.model.get());
+  return models;
 }
 
 void check_same_vocabularies(const SavedRun& one, const SavedRun& other) {

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "ddl/context.hpp"
 #include "nmt_example/backend/profile.hpp"
@@ -27,6 +29,11 @@ struct LoadedModel {
 /// gives the path, for messages. Prints a notice of flags without effect. Collective; errors are agreed.
 LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::string_view flag,
                        const std::string& path);
+
+/// The models of several paths, separated by commas, which read and write the same words.
+std::vector<LoadedModel> load_models(ddl::Context& context, const ParsedOptions& parsed,
+                                     std::string_view flag, const std::string& paths);
+[[nodiscard]] std::vector<Model*> models_of(std::span<LoadedModel> loaded);
 
 /// Throws `mismatch`, naming both, unless the models read and write the same words.
 void check_same_vocabularies(const SavedRun& one, const SavedRun& other);

@@ -39,7 +39,8 @@ struct Scored {
   void add(std::span<const std::string> found, std::span<const std::string> of_lines,
            const Vocabulary& target) {
     for (std::size_t i = 0; i < of_lines.size(); ++i) {
-      translations.push_back(found[i * (found.size() / of_lines.size())]);
+      const std::string& best = found[i * (found.size() / of_lines.size())];
+      translations.push_back(best.substr(0, best.find('\t')));  // without --scores
       references.push_back(target.join(of_lines[i]));
     }
   }
@@ -49,17 +50,18 @@ struct Scored {
 void translate(ddl::Context& context, ParsedOptions parsed) {
   parsed.options.infer = true;
   const auto [flag, path] = model_of(parsed.options);
-  LoadedModel loaded = load_model(context, parsed, flag, path);
-  const Options& options = loaded.options;
+  std::vector<LoadedModel> loaded = load_models(context, parsed, flag, path);
+  const Options& options = loaded.front().options;
   LineSource source(context, {"inference_input_file", options.inference_input_file},
                     {"inference_ref_file", options.inference_ref_file}, options.inference_list);
   std::optional<TextOutput> output;
   context.root_only("open the output file",
                     [&] { output.emplace("inference_output_file", options.inference_output_file); });
 
-  const VocabularyPair& vocabularies = loaded.vocabularies();
-  Translator translator(*loaded.model, vocabularies.source, vocabularies.target, options);
-  if (loaded.profile != nullptr) loaded.profile->begin_step();
+  const VocabularyPair& vocabularies = loaded.front().vocabularies();
+  Translator translator(models_of(loaded), vocabularies.source, vocabularies.target, options);
+  for (const LoadedModel& one : loaded)
+    if (one.profile != nullptr) one.profile->begin_step();
   Scored scored;
   std::size_t count = 0;
   double seconds = 0;
@@ -75,9 +77,10 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
     });
   }
   std::string report;
-  if (loaded.profile != nullptr) {
-    loaded.profile->end_step(seconds);
-    report = loaded.profile->report();
+  for (const LoadedModel& one : loaded) {
+    if (one.profile == nullptr) continue;
+    one.profile->end_step(seconds);
+    report += one.profile->report();
   }
 
   context.root_only("finish the translations", [&] {
@@ -102,7 +105,8 @@ Command translate_command() {
       {.name = "translate",
        .purpose = "Translates lines of text as they come",
        .example = "  echo \"Two dogs play in the snow.\" | ddl_nmt translate --model=model --beam_width=5\n"
-                  "  mpirun -np 2 ddl_nmt translate --model=model/best_bleu < in.en > out.de",
+                  "  mpirun -np 2 ddl_nmt translate --model=model/best_bleu < in.en > out.de\n"
+                  "  ddl_nmt translate --model=model1,model2,model3 --scores < in.en > out.de",
        .flags = {"model",
                  "inference_input_file",
                  "inference_output_file",
@@ -116,6 +120,7 @@ Command translate_command() {
                  "sampling_temperature",
                  "random_seed",
                  "num_translations_per_input",
+                 "scores",
                  "infer_batch_size",
                  "src_max_len_infer",
                  "tgt_max_len_infer",

@@ -3,38 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
+#include "nmt_example/inference/model_scorer.hpp"
 
 namespace nmt {
-namespace {
 
-class ModelScorer final : public NextWordScorer {
- public:
-  explicit ModelScorer(SearchModel& model) : model_(model) {}
-  void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) override {
-    model_.step(parents, words);
-  }
-  [[nodiscard]] std::span<const float> log_probabilities() override { return model_.log_probabilities(); }
-  [[nodiscard]] std::span<const double> best_words() override {
-    return model_.best_words(Vocabulary::eos_id);
-  }
-  [[nodiscard]] std::span<const float> attention_weights() override { return model_.attention_weights(); }
-
- private:
-  SearchModel& model_;
-};
-
-}  // namespace
-
-Translator::Translator(Model& model, const Vocabulary& source, const Vocabulary& target,
+Translator::Translator(std::vector<Model*> models, const Vocabulary& source, const Vocabulary& target,
                        const Options& options)
-    : model_(model),
+    : models_(std::move(models)),
       source_(source),
       target_(target),
       sampling_{options.sampling_temperature, 1, options.random_seed, options.tgt_max_len_infer},
       samples_(options.sampling_temperature > 0),
+      writes_scores_(options.scores),
       batch_size_(options.infer_batch_size),
       source_max_(options.src_max_len_infer) {
   if (options.beam_width > 0) {
@@ -68,16 +52,21 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
                    [&](std::size_t a, std::size_t b) { return encoded[a].size() > encoded[b].size(); });
 
   const int beam = samples_ ? each : settings_.beam_width;
-  SearchModel search(model_, beam);
   std::size_t words = 0;
   for (const std::vector<std::int32_t>& line : encoded) words += line.size();
-  search.expect(static_cast<std::int64_t>(words) * beam);
+  std::vector<SearchModel> searches;
+  searches.reserve(models_.size());
+  for (Model* const model : models_)
+    searches.emplace_back(*model, beam).expect(static_cast<std::int64_t>(words) * beam);
   std::vector<std::int32_t> source, lengths;
   std::vector<std::uint64_t> numbers;
   for (std::size_t begin = 0, count = 0; begin < order.size(); begin += count) {
     const std::size_t steps = encoded[order[begin]].size();
     const auto bytes = [&](std::size_t sentences) {
-      return search.workspace_bytes(static_cast<std::int64_t>(sentences), static_cast<std::int64_t>(steps));
+      std::size_t sum = 0;
+      for (SearchModel& search : searches)
+        sum += search.workspace_bytes(static_cast<std::int64_t>(sentences), static_cast<std::int64_t>(steps));
+      return sum;
     };
     if (bytes(1) > largest_workspace) {
       throw ddl::Error(
@@ -104,13 +93,15 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     batch.source_steps = static_cast<std::int64_t>(steps);
     batch.source = source;
     batch.source_lengths = lengths;
-    search.start(batch);
-    ModelScorer scorer(search);
-    const std::int64_t vocabulary = model_.shape().target_vocabulary;
+    for (SearchModel& search : searches) search.start(batch);
+    ModelScorer scorer(searches, beam);
+    const std::int64_t vocabulary = models_.front()->shape().target_vocabulary;
     const auto found = samples_ ? sample(scorer, lengths, numbers, vocabulary, sampling_)
                                 : beam_search(scorer, lengths, settings_);
     for (std::size_t i = 0; i < found.size(); ++i) {
-      translations[order[begin + i / of_each] * of_each + i % of_each] = target_.decode(found[i].words);
+      std::string& translation = translations[order[begin + i / of_each] * of_each + i % of_each];
+      translation = target_.decode(found[i].words);
+      if (writes_scores_) translation += fmt::format("\t{:.6g}", found[i].score);
     }
   }
   return translations;

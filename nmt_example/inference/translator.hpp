@@ -13,13 +13,17 @@
 
 namespace nmt {
 
-/// Translates lines of text with a model: encodes them into subwords, searches, and decodes the result.
+/// Translates lines of text with a model, or with several together: encodes them into subwords, searches, and
+/// decodes the result.
 class Translator {
  public:
-  Translator(Model& model, const Vocabulary& source, const Vocabulary& target, const Options& options);
+  /// The models read and write the same words.
+  Translator(std::vector<Model*> models, const Vocabulary& source, const Vocabulary& target,
+             const Options& options);
 
   /// The translations of line i are elements i * each to i * each + each - 1 of the result: the best of the
-  /// beam, or as many samples. An empty line stays empty. Batches lines of similar length: at most
+  /// beam, or as many samples; with `--scores` followed by a tab and the score. An empty line stays
+  /// empty. Batches lines of similar length: at most
   /// `--infer_batch_size`, and as many as `largest_workspace` has room for. Throws `unsupported` for a line
   /// that alone needs more.
   std::vector<std::string> translate(std::span<const std::string> lines, int each = 1);
@@ -35,12 +39,13 @@ class Translator {
   std::vector<std::string> translate(std::span<const std::string> lines, int each, std::size_t first,
                                      std::size_t stride);
 
-  Model& model_;
+  std::vector<Model*> models_;
   const Vocabulary& source_;
   const Vocabulary& target_;
   SearchSettings settings_;
   SamplingSettings sampling_;
   bool samples_;  // instead of searching
+  bool writes_scores_;
   std::int64_t batch_size_;
   std::int64_t source_max_;
   // Of the last translation on this rank.

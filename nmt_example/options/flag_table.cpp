@@ -384,6 +384,10 @@ std::vector<Flag> make_table() {
        at_least(0)},
       {"num_translations_per_input", translating, &O::num_translations_per_input,
        "Lines written for each line: the best of the beam, or as many samples", between(1, 1024)},
+      this_run(
+          {"scores", translating, &O::scores,
+           "Write after each translation a tab and its score: its log-probability, divided by the length "
+           "penalty, with the coverage penalty"}),
       {"infer_batch_size", translating, &O::infer_batch_size,
        "Sentences translated at a time; fewer where they would need more than 1 GiB", between(1, 1 << 20)},
       {"src_max_len_infer", translating, &O::src_max_len_infer,
@@ -398,7 +402,9 @@ std::vector<Flag> make_table() {
                      "References of the lines, to print the metrics of their translations"})),
 
       this_run({"model", command, &O::model,
-                "Directory of a run, whose newest checkpoint is taken, or a checkpoint"}),
+                "Directory of a run, whose newest checkpoint is taken, or a checkpoint; to translate also "
+                "several, "
+                "separated by commas, whose probabilities are averaged"}),
       this_run({"hyp", command, &O::hyp, "Translations to score"}),
       this_run({"ref", command, &O::ref, "Reference translations, line by line"}),
       this_run({"src_file", command, &O::src_file, "Lines of the source language"}),

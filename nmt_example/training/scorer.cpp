@@ -27,7 +27,7 @@ Scorer::Scorer(ddl::Context& context, const Options& options, const Texts& texts
       vocabularies_(vocabularies),
       backend_(backend),
       model_(model),
-      translator_(model, vocabularies.source, vocabularies.target, options),
+      translator_({&model}, vocabularies.source, vocabularies.target, options),
       metrics_(options.metrics),
       checkpoint_(checkpoint) {}
 

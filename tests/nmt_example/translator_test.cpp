@@ -4,10 +4,12 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <mutex>
 #include <set>
 
+#include "nmt_example/inference/model_scorer.hpp"
 #include "nmt_example/model_test_support.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
@@ -32,7 +34,7 @@ struct Fixture {
   Vocabulary target = words("der\neine\nHund\nKatze\nsieht\nhört\n");      // 9
   test::TestModel model{make_cpu_backend(1), shape(), {1, 1, 1}, 1.5};
 
-  Translator translator(const Options& options) { return {model.model(), source, target, options}; }
+  Translator translator(const Options& options) { return {{&model.model()}, source, target, options}; }
 };
 
 Options beam(int width) {
@@ -73,6 +75,70 @@ TEST(Translator, KeepsTheOrderAndEmptyLines) {
     EXPECT_EQ(together[2], together[6]);
     const std::set<std::string> different(together.begin(), together.end());
     EXPECT_GE(different.size(), 5u) << "a model that always says the same tests nothing";
+  }
+}
+
+// Models that translate together would not be heard all alike, or their best words would be those of one.
+TEST(Translator, SeveralModelsAverageTheirProbabilities) {
+  constexpr int width = 3;
+  Fixture fixture;
+  test::TestModel other(make_cpu_backend(1), shape(), {1, 1, 1}, 0.7);
+  const std::vector<std::int32_t> source{3, 4, 5, 6}, lengths{2, 2}, parents{0, 0, 1}, words{3, 4, 5};
+  BatchView batch;
+  batch.sentences = batch.source_steps = 2;
+  batch.source = source;
+  batch.source_lengths = lengths;
+  std::vector<SearchModel> searches;
+  searches.reserve(2);
+  for (Model* const model : {&fixture.model.model(), &other.model()}) {
+    searches.emplace_back(*model, width).start(batch);
+  }
+  ModelScorer scorer(searches, width);
+  scorer.step(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{1, 1});
+  scorer.step(parents, words);
+  std::vector<double> expected;
+  const auto first = searches[0].log_probabilities(), second = searches[1].log_probabilities();
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    expected.push_back(std::log((std::exp(static_cast<double>(first[i])) + std::exp(second[i])) / 2));
+  }
+  const auto found = scorer.log_probabilities();
+  ASSERT_EQ(found.size(), expected.size());
+  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5);
+  const auto best = scorer.best_words();
+  const std::size_t vocabulary = expected.size() / parents.size(), each = best.size() / parents.size();
+  ASSERT_EQ(each, 2 * (width + 2) + 1);
+  for (std::size_t r = 0; r < parents.size(); ++r) {
+    std::vector<double> row(expected.begin() + static_cast<std::ptrdiff_t>(r * vocabulary),
+                            expected.begin() + static_cast<std::ptrdiff_t>((r + 1) * vocabulary));
+    EXPECT_NEAR(best[(r + 1) * each - 1], row[Vocabulary::eos_id], 1e-5);
+    for (std::size_t k = 0; k < width + 2; ++k) {
+      EXPECT_NEAR(row[static_cast<std::size_t>(best[r * each + k])], best[r * each + width + 2 + k], 1e-5);
+    }
+    std::ranges::sort(row, std::greater());
+    for (std::size_t k = 0; k < width + 2; ++k) EXPECT_NEAR(best[r * each + width + 2 + k], row[k], 1e-5);
+  }
+}
+
+// A model beside itself would translate otherwise than alone; or a score would not be that of its
+// translation.
+TEST(Translator, AModelBesideItselfTranslatesAsAlone) {
+  Fixture fixture;
+  Options options = beam(3);
+  options.coverage_penalty_weight = 0.2;
+  options.scores = true;
+  Model* const model = &fixture.model.model();
+  const Lines alone = fixture.translator(options).translate(lines(), 2);
+  const Lines together =
+      Translator({model, model}, fixture.source, fixture.target, options).translate(lines(), 2);
+  ASSERT_EQ(together.size(), alone.size());
+  for (std::size_t i = 0; i < alone.size(); ++i) {
+    const std::size_t tab = alone[i].find('\t'), other_tab = together[i].find('\t');
+    EXPECT_EQ(alone[i].substr(0, tab), together[i].substr(0, other_tab)) << "line " << i;
+    if (alone[i].empty()) continue;  // of an empty line
+    ASSERT_NE(tab, std::string::npos) << alone[i];
+    const double score = std::stod(alone[i].substr(tab + 1));
+    EXPECT_NEAR(score, std::stod(together[i].substr(other_tab + 1)), 1e-4);
+    EXPECT_LT(score, 0);
   }
 }
 
