@@ -21,6 +21,7 @@ class OnDevice {
   explicit OnDevice(const std::vector<std::byte>& bytes) : original(bytes) {
     EXPECT_EQ(cudaMalloc(&data_, std::max<std::size_t>(bytes.size(), 1)), cudaSuccess);
     EXPECT_EQ(cudaMemcpy(data_, bytes.data(), bytes.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);  // other streams do not wait for the copy
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;

@@ -105,8 +105,7 @@ class Rank {
     };
     std::byte* out = is_queued ? (is_mapped ? mapped_ : plain_)[1] : in;
     for (const ddl::ReduceOp op : ops) {
-      if (!is_queued || op == ops[0])
-        ddl::check_cuda(cudaMemcpy(in, input.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+      if (!is_queued || op == ops[0]) upload(in, input);
       device_.all_reduce(in, out, count, type, op, stream_);
       is_queued ? static_cast<void>(out += bytes) : fetch(in);
     }
@@ -129,10 +128,11 @@ class Rank {
   [[nodiscard]] const ddl::DeviceCommunicator& device() const { return device_; }
 
  private:
-  static void upload(std::byte* to, const Values& values) {
+  template <typename T>
+  void upload(std::byte* to, const std::vector<T>& values) {
     ddl::check_cuda(
-        cudaMemcpy(to, values.data(), values.size() * sizeof(std::int32_t), cudaMemcpyHostToDevice),
-        "cudaMemcpy");
+        cudaMemcpyAsync(to, values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice, stream_),
+        "cudaMemcpyAsync");
   }
 
   ddl::Context& context_;

@@ -77,14 +77,14 @@ class Rank {
     const std::size_t element = size_of(c.type);
     const std::size_t results = c.count * element;
     auto input = hard_floats(c.type, bytes_of(c) / element, context_.rank(), context_.size());
-    EXPECT_EQ(cudaMemcpy(memory_[0], input.data(), input.size(), cudaMemcpyHostToDevice), cudaSuccess);
+    upload(memory_[0], input);
     std::size_t at = 0;
     if (c.in_place && c.collective == Collective::reduce_scatter)
       at = static_cast<std::size_t>(context_.rank()) * results;
     std::byte* const output = memory_[c.in_place ? 0 : 1] + at;
     std::vector<std::byte> expected(results, std::byte{0x5a});
     if (c.in_place) std::copy_n(input.begin() + static_cast<std::ptrdiff_t>(at), results, expected.begin());
-    EXPECT_EQ(cudaMemcpy(output, expected.data(), results, cudaMemcpyHostToDevice), cudaSuccess);
+    upload(output, expected);
     call(device_, c, memory_[0], output, stream_);
     device_.wait(stream_);
     std::vector<std::byte> found(results);
@@ -102,6 +102,10 @@ class Rank {
     const auto pieces =
         c.collective == Collective::reduce_scatter ? static_cast<std::size_t>(context_.size()) : 1;
     return pieces * c.count * size_of(c.type);
+  }
+
+  void upload(std::byte* to, const std::vector<std::byte>& bytes) {
+    EXPECT_EQ(cudaMemcpyAsync(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice, stream_), cudaSuccess);
   }
 
   /// Calls the case's collective on the device or, without a stream, on the host.

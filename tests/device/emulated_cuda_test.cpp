@@ -8,6 +8,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <future>
 #include <vector>
@@ -180,6 +181,43 @@ TEST_F(Emulated, GridsAndBlocksHaveCudasLimits) {
   EXPECT_EQ(error_of(dim3(1, 65'536), dim3(1)), cudaErrorInvalidConfiguration);
   EXPECT_EQ(error_of(dim3(1, 1, 65'536), dim3(1)), cudaErrorInvalidConfiguration);
   EXPECT_EQ(cudaGetLastError(), cudaSuccess) << "the launch has told it";
+}
+
+/// Whether a kernel that is launched on the stream after a cudaMemcpy sees what it has copied.
+bool sees_copy(cudaStream_t stream, std::byte* on_device, std::byte* from) {
+  *from = std::byte{7};
+  EXPECT_EQ(cudaMemset(on_device, 0, 1), cudaSuccess);
+  EXPECT_EQ(cudaStreamSynchronize(nullptr), cudaSuccess);
+  EXPECT_EQ(cudaMemcpy(on_device, from, 1, cudaMemcpyHostToDevice), cudaSuccess);
+  *from = std::byte{0};
+  bool sees = false;
+  EXPECT_EQ(launch(stream, [&](const emulated_cuda::Spot&) { sees = *on_device == std::byte{7}; }),
+            cudaSuccess);
+  EXPECT_EQ(cudaDeviceSynchronize(), cudaSuccess);
+  EXPECT_EQ(*on_device, std::byte{7});
+  return sees;
+}
+
+TEST_F(Emulated, CopiesFromPageableMemoryAreLateForStreamsThatDoNotWait) {
+  const Stream stream;
+  cudaStream_t blocking = nullptr;
+  void *on_device = nullptr, *pinned = nullptr;
+  ASSERT_EQ(cudaStreamCreate(&blocking), cudaSuccess);
+  ASSERT_EQ(cudaMalloc(&on_device, 1), cudaSuccess);
+  ASSERT_EQ(cudaMallocHost(&pinned, 1), cudaSuccess);
+  auto* const target = static_cast<std::byte*>(on_device);
+  std::byte pageable{};
+  int late = 0;
+  for (int i = 0; i < 100 && late == 0; ++i) late += sees_copy(stream, target, &pageable) ? 0 : 1;
+  EXPECT_GT(late, 0);
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_TRUE(sees_copy(blocking, target, &pageable));
+    EXPECT_TRUE(sees_copy(nullptr, target, &pageable));
+    EXPECT_TRUE(sees_copy(stream, target, static_cast<std::byte*>(pinned)));
+  }
+  EXPECT_EQ(cudaStreamDestroy(blocking), cudaSuccess);
+  EXPECT_EQ(cudaFree(on_device), cudaSuccess);
+  EXPECT_EQ(cudaFreeHost(pinned), cudaSuccess);
 }
 
 TEST_F(Emulated, CopiesOfRowsHaveAGreatestPitch) {

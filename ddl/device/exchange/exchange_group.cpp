@@ -117,9 +117,7 @@ void ExchangeGroup::add_window(std::size_t bytes) {
   PeerMemory added(members_, bytes);
   members_.context().on_all_ranks("device memory", [&] {
     const auto at = windows_.size() * as_index(ranks_);
-    check_cuda(cudaMemcpy(window_table() + at, added.all().data(), added.all().size() * sizeof(std::byte*),
-                          cudaMemcpyHostToDevice),
-               "cudaMemcpy");
+    upload(window_table() + at, added.all().data(), added.all().size() * sizeof(std::byte*));
   });
   windows_.push_back(std::move(added));
 }

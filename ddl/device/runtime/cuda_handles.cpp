@@ -122,6 +122,12 @@ DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cuda
   return own;
 }
 
+void upload(void* to, const void* from, std::size_t bytes) {
+  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  // Streams that do not synchronize with the default stream do not wait for a copy from pageable memory.
+  check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
+}
+
 bool is_done(cudaStream_t stream) {
   const cudaError_t result = cudaStreamQuery(stream);
   if (result != cudaErrorNotReady) {

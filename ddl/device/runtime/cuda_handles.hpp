@@ -30,6 +30,9 @@ using DeviceBytes = std::unique_ptr<std::byte, Destroy<cudaFree>>;
 /// `unsupported` if the allocation fails: "`whose` cannot have 64 bytes of device memory: ...".
 DeviceBytes allocate_on_device(std::size_t bytes, const std::string& whose, cudaStream_t stream = nullptr);
 
+/// Copies host memory to the device. Returns when it is there, for all streams; cudaMemcpy may return before.
+void upload(void* to, const void* from, std::size_t bytes);
+
 /// Page-locked host memory, which devices reach at the same address.
 template <typename T>
 using Pinned = std::unique_ptr<T, Destroy<cudaFreeHost>>;

@@ -53,7 +53,7 @@ void greet_on_devices(const Context& context, collectives::UcxNetwork& network) 
   std::vector<std::uint8_t> found(bytes);
   const DeviceBytes memory = allocate_on_device(2 * bytes, "UCX");
   std::byte* const answer = memory.get() + bytes;
-  check_cuda(cudaMemcpy(memory.get(), sent.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+  upload(memory.get(), sent.data(), bytes);
   try {
     greet_next(network, ContextBootstrap(context), {memory.get(), bytes}, {answer, bytes});
   } catch (const Error& error) {

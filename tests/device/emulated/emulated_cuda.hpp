@@ -21,6 +21,8 @@
 /// - Where CUDA may wait for the whole device (allocation and freeing, the first launch of a kernel that is
 /// not loaded,
 ///   new streams and events), the emulation does.
+/// - cudaMemcpy from pageable memory returns before the device has the data. Streams that do not synchronise
+///   with the default stream do not wait for it.
 /// - Captured work does not run; calls that a capture prohibits fail and invalidate it.
 /// - A device's fault is the result of all later calls that use it.
 ///

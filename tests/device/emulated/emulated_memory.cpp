@@ -7,11 +7,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <map>
+#include <memory>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "device/emulated/emulated_capture.hpp"
 #include "device/emulated/emulated_errors.hpp"
@@ -117,6 +121,15 @@ cudaError_t copy(const char* function, const void* source, const void* target, c
   return error;
 }
 
+/// How long data that cudaMemcpy has staged are on the way: longer than a small kernel takes.
+constexpr std::chrono::milliseconds delay(5);
+
+bool goes_to_device_from_pageable(const void* source, const void* target) {
+  const Lock lock(runtime().mutex);
+  const auto found = allocation_at(target);
+  return !is_known(source) && found != allocations().end() && found->second.kind != MemoryKind::pinned;
+}
+
 cudaError_t refuse_unsafe_call() {
   const Lock lock(runtime().mutex);
   if (const cudaError_t error = capture_obstacle(*stream_of(nullptr)); error != cudaSuccess) return error;
@@ -195,11 +208,19 @@ cudaError_t cudaMemcpyAsync(void* target, const void* source, size_t bytes, cuda
 
 cudaError_t cudaMemcpy(void* target, const void* source, size_t bytes, cudaMemcpyKind) {
   if (const cudaError_t error = refuse_unsafe_call(); error != cudaSuccess) return result(error);
+  const bool is_late = goes_to_device_from_pageable(source, target);
+  const auto staged = std::make_shared<std::vector<char>>(is_late ? bytes : 0);
+  void* const first_target = is_late ? staged->data() : target;
   CommandPointer made;
   const cudaError_t error =
-      enqueue("cudaMemcpy", nullptr, Copy{[=] { std::memcpy(target, source, bytes); }}, {}, &made);
+      enqueue("cudaMemcpy", nullptr, Copy{[=] { std::memcpy(first_target, source, bytes); }}, {}, &made);
   wait_for_made(made);
-  return error != cudaSuccess ? error : result(obstacle("cudaMemcpy"));
+  if (error != cudaSuccess) return error;
+  if (!is_late) return result(obstacle("cudaMemcpy"));
+  return enqueue("cudaMemcpy", nullptr, Copy{[=] {
+                   std::this_thread::sleep_for(delay);
+                   std::memcpy(target, staged->data(), bytes);
+                 }});
 }
 
 cudaError_t cudaMemcpy2DAsync(void* target, size_t target_pitch, const void* source, size_t source_pitch,
