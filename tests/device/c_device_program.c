@@ -29,6 +29,8 @@ static void fill(float* on_device, int count, float value) {
   for (i = 0; i < count; ++i) values[i] = value;
   expect(cudaMemcpy(on_device, values, (size_t)count * sizeof(float), cudaMemcpyHostToDevice) == cudaSuccess,
          "cudaMemcpy to the device");
+  /* Other streams do not wait for the copy. */
+  expect(cudaStreamSynchronize(NULL) == cudaSuccess, "cudaStreamSynchronize");
 }
 
 /* Whether the stream leaves `value` in all elements. */
