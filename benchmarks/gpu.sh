@@ -221,11 +221,8 @@ tests() {
     left_out device_processes_mps "MPS does not start: $(tail -n 1 "$out/mps/start.txt")"
     stop_mps
   fi
-  # Only with a UCX that supports device memory, which the test of processes has found out.
   if [ ! -x "$bin/device_ucx_test" ]; then
     left_out device_ucx_test "$bin has none"
-  elif grep -q '^skipped in part, UCX' "$out/device_processes.txt" 2>/dev/null; then
-    left_out device_ucx_test "UCX is not for devices here; see --help"
   else
     step device_ucx_test 120 "${threads[@]}" "$bin/device_ucx_test" "${cases[@]}"
   fi

@@ -20,7 +20,7 @@ Without xz, `python3 -m tarfile -e ddl-gpu.tar.xz` unpacks it too.
 --arch ARCH        compute capability without its dot (default: 90); the programs run on no other
 --jobs N           number of concurrent compilers (default: the number of processors)
 --ucx-wheel WHEEL  also packs the UCX of this Python wheel, which supports device memory. Debian's does not;
-                   device_ucx_test is left out with it. `pip download --no-deps libucx-cu13` gets it (for drivers of CUDA 12:
+                   device_ucx_test is skipped with it. `pip download --no-deps libucx-cu13` gets it (for drivers of CUDA 12:
                    libucx-cu12). Where the package is installed, gpu.sh finds it without this
 --emulated         packs the programs for emulated devices, to try FILE without a GPU
 --from BUILD       packs an existing build directory and builds nothing

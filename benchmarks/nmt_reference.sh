@@ -106,7 +106,8 @@ if [ -n "$pytorch" ]; then
     'BEGIN { printf "ddl_nmt has %.2f times the words/s of PyTorch in %s (the better of its two runs)\n", theirs / ours, a }'
 fi
 if [ -n "$json" ]; then
-  printf '{"benchmark":"nmt_reference","preset":"%s","step_ms":%s,"words_per_s":%.0f,"tflops":%s,"steps":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"attention":%s,"ranks":%s,"flags":"%s","arithmetic":"%s","cpu":"%s"}\n' \
+  device=$(sed -n 's/.*, cuda (\([^)]*\)).*/\1/p' "$work/out" | head -n 1)
+  printf '{"benchmark":"nmt_reference","preset":"%s","step_ms":%s,"words_per_s":%.0f,"tflops":%s,"steps":%s,"units":%s,"layers":%s,"vocabulary":%s,"batch":%s,"words":%s,"attention":%s,"ranks":%s,"flags":"%s","arithmetic":"%s","device":"%s","cpu":"%s"}\n' \
     "$preset" "$step_ms" "$rate" "$tflops" "$steps" "$units" "$layers" "$vocabulary" "$batch" "$words" "$([ -n "$attention" ] && echo true || echo false)" \
-    "$ranks" "$*" "$arithmetic" "$(bash "$here/processor_name.sh")" >>"$json"
+    "$ranks" "$*" "$arithmetic" "${device:-cpu}" "$(bash "$here/processor_name.sh")" >>"$json"
 fi

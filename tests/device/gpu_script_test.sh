@@ -69,12 +69,26 @@ the_trainer_in_each_precision() {
     printed "^nmt_reference_$arithmetic +ok " "the trainer with $arithmetic"
     printed "^$arithmetic +[0-9]+ " "the table of words/s with $arithmetic"
   done
+  grep -q '"benchmark":"nmt_reference".*"device":"Emulated GPU"' "$work/trainer/gpu.jsonl" ||
+    fail "figures do not name their device: $(cat "$work/trainer/gpu.jsonl")"
 }
 
 failures_are_told() { # too little memory for the steps
   EMULATED_CUDA=bytes=100000 gpu "$programs" --quick "$work/failing" && fail "no failure is told"
   printed "^device_perf_1 +FAILED" "which step failed is not told"
   printed "out of memory" "why a step failed is not told"
+}
+
+# With a device, only a UCX without CUDA is a reason to skip.
+skipped_tests_fail_where_a_device_is() {
+  local reason
+  result() { # output
+    printf '%s\n[  SKIPPED ] A.Test (1 ms)\n' "$1" >"$work/skipped"
+    (devices=1 && . "$(dirname "$script")/gpu_steps.sh" && result_of 0 "$work/skipped" 0 0)
+  }
+  [ "$(result 'no CUDA device: none is visible')" = "FAILED: skipped" ] || fail "a skipped test does not fail"
+  reason='UCX on devices: UCX does not know the memory of devices: it was built without CUDA'
+  [ "$(result "$reason")" = skipped ] || fail "a UCX without CUDA is a failure"
 }
 
 # A row appears when its step ends, not with the last one.
@@ -119,6 +133,7 @@ every_step_runs
 only_what_is_asked_for
 the_trainer_in_each_precision
 failures_are_told
+skipped_tests_fail_where_a_device_is
 rows_come_as_steps_end
 ends_when_the_budget_is_used_up
 keeps_what_there_is_when_ended

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/small_training.hpp"
 #include "nmt_example/training/trainer.hpp"
@@ -19,7 +20,9 @@ namespace fs = std::filesystem;
 
 class LstmLayersTraining : public testing::TestWithParam<LstmMethod> {
  protected:
-  LstmLayersTraining() {
+  void SetUp() override {
+    const std::string why_not = backends_under_test().front().why_not();
+    if (!why_not.empty()) GTEST_SKIP() << why_not;
     const ParallelText text = number_corpus(CorpusSplit::train, 60, 3);
     for (const auto& [name, lines] :
          {std::pair("train.en", &text.source), std::pair("train.de", &text.target)}) {
