@@ -196,10 +196,9 @@ class Backend {
                        const Indices& samples, std::int64_t first_position, std::int64_t first_column) = 0;
 
   // LSTM ----------------------------------------------------------------------------------------
-  /// How to compute whole layers of these units and this type of activations from now on (not `automatic`);
-  /// with `loop`, `lstm_layer_forward` returns false. Returns empty, or changes nothing and returns why it
-  /// cannot, and what to do.
-  virtual std::string use_lstm(LstmMethod method, std::int64_t /*units*/, ddl::DataType /*activations*/) {
+  /// How to compute whole layers from now on (not `automatic`); with `loop`, `lstm_layer_forward` returns
+  /// false. Returns empty, or changes nothing and returns why it cannot, and what to do.
+  virtual std::string use_lstm(LstmMethod method) {
     return method == LstmMethod::loop ? "" : "only --device=cuda has other ways than --rnn=loop";
   }
 

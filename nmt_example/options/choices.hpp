@@ -36,7 +36,7 @@ enum class SubwordOption : std::uint8_t { none, bpe, spm };
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 enum class Dtype : std::uint8_t { f32, tf32, mixed };
 enum class MixedType : std::uint8_t { automatic, bf16, f16 };
-enum class LstmMethod : std::uint8_t { automatic, loop, persistent, cudnn };
+enum class LstmMethod : std::uint8_t { automatic, loop, cudnn };
 enum class LossScaling : std::uint8_t { automatic, off, constant, backoff, log_max };
 enum class InferMode : std::uint8_t { greedy, sample, beam_search };
 
@@ -131,7 +131,6 @@ template <>
 inline constexpr std::array choices_of<LstmMethod> =
     std::to_array<Choice<LstmMethod>>({{"auto", LstmMethod::automatic},
                                        {"loop", LstmMethod::loop},
-                                       {"persistent", LstmMethod::persistent},
                                        {"cudnn", LstmMethod::cudnn}});
 template <>
 inline constexpr std::array choices_of<LossScaling> =

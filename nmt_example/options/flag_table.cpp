@@ -302,9 +302,9 @@ std::vector<Flag> make_table() {
       this_run(
           {"rnn", distribution, choice<&O::rnn>(),
            "How LSTM layers that read whole sentences are computed: step by step (loop), or with cuda "
-           "all steps at once, by cuDNN or, in mixed precision, by kernels that keep the weights in the "
-           "processors (persistent). auto: training on cuda measures them, and goes on with the fastest; "
-           "a run that goes on from a checkpoint keeps its choice; all else uses loop"}),
+           "all steps at once, by cuDNN. auto: training on cuda measures both, and goes on with the faster "
+           "if its gradients are the loop's, up to rounding; a run that goes on from a checkpoint keeps its "
+           "choice; all else uses loop"}),
       this_run({"threads", distribution, &O::threads,
                 "Threads per rank; 0: processors of the host / ranks on it", between(0, 4096)}),
       {"lr_scaling", distribution, choice<&O::lr_scaling>(),

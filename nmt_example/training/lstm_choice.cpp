@@ -77,38 +77,27 @@ double difference(const std::vector<float>& actual, const std::vector<float>& ex
   return std::sqrt(squares / std::max(all, 1e-30));
 }
 
-std::string use(LstmMethod method, const Options& options, Backend& backend) {
-  return backend.use_lstm(method, options.num_units, activation_type(options, backend));
-}
-
-LstmChoice fastest(const Options& options, Backend& backend, Model& model, const Dataset& train,
-                   std::span<const LstmMethod> methods) {
+LstmChoice faster(const Options& options, Backend& backend, Model& model, const Dataset& train) {
   const Batch batch = batch_of(options, train);
   const Trial loop = trial_of(options, backend, model, batch);
   LstmChoice choice;
-  double least = loop.seconds;
-  std::string others;
-  for (const LstmMethod method : methods) {
-    use(method, options, backend);
-    Trial trial;
-    try {
-      trial = trial_of(options, backend, model, batch);
-    } catch (const ddl::Error& error) {
-      if (error.code() != ddl::ErrorCode::unsupported) throw;
-      others += fmt::format(", {}: {}", name_of(method), error.what());
-      continue;
-    }
-    const double differs = difference(trial.gradients, loop.gradients);
-    others += fmt::format(", {} {:.1f} ms", name_of(method), 1e3 * trial.seconds);
+  std::string other;
+  backend.use_lstm(LstmMethod::cudnn);
+  try {
+    const Trial cudnn = trial_of(options, backend, model, batch);
+    const double differs = difference(cudnn.gradients, loop.gradients);
+    other = fmt::format("{:.1f} ms", 1e3 * cudnn.seconds);
     if (!(differs <= rounding)) {
-      others += fmt::format(" with other gradients (difference {:.3g})", differs);
-    } else if (trial.seconds < least) {
-      least = trial.seconds;
-      choice.method = method;
+      other += fmt::format(" with other gradients (difference {:.3g})", differs);
+    } else if (cudnn.seconds < loop.seconds) {
+      choice.method = LstmMethod::cudnn;
     }
+  } catch (const ddl::Error& error) {
+    if (error.code() != ddl::ErrorCode::unsupported) throw;
+    other = error.what();
   }
-  choice.reason = fmt::format("LSTM layers by {}; a batch takes: loop {:.1f} ms{}", name_of(choice.method),
-                              1e3 * loop.seconds, others);
+  choice.reason = fmt::format("LSTM layers by {}; a batch takes: loop {:.1f} ms, cudnn {}",
+                              name_of(choice.method), 1e3 * loop.seconds, other);
   return choice;
 }
 
@@ -117,37 +106,27 @@ LstmChoice fastest(const Options& options, Backend& backend, Model& model, const
 LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& backend, Model& model,
                        const Dataset& train, const std::string& saved) {
   if (options.device == DeviceKind::cpu || options.unit_type != UnitType::lstm) return {};
-  std::vector<LstmMethod> methods;
-  std::string missing;
-  for (const LstmMethod method : {LstmMethod::persistent, LstmMethod::cudnn}) {
-    if (method == LstmMethod::persistent && options.dtype != Dtype::mixed) continue;
-    const std::string why_not = use(method, options, backend);
-    double ranks_without[1] = {why_not.empty() ? 0.0 : 1.0};
-    context.communicator().all_reduce(std::span(ranks_without));
-    if (ranks_without[0] == 0) {
-      methods.push_back(method);
-    } else {
-      missing += fmt::format(", without {}: {}", name_of(method),
-                             why_not.empty() ? "other ranks do not have it" : why_not);
-    }
-  }
-  use(LstmMethod::loop, options, backend);
+  const std::string why_not = backend.use_lstm(LstmMethod::cudnn);
+  double ranks_without[1] = {why_not.empty() ? 0.0 : 1.0};
+  context.communicator().all_reduce(std::span(ranks_without));
+  const bool has_cudnn = ranks_without[0] == 0;
+  backend.use_lstm(LstmMethod::loop);
   LstmChoice choice;
   const auto known = std::ranges::find(choices_of<LstmMethod>, saved, &Choice<LstmMethod>::name);
   const bool goes_on = known != choices_of<LstmMethod>.end() &&
-                       (known->value == LstmMethod::loop || std::ranges::count(methods, known->value) > 0);
+                       (known->value == LstmMethod::loop || (known->value == LstmMethod::cudnn && has_cudnn));
   if (goes_on) {
     choice = {known->value, fmt::format("LSTM layers by {}, as in the checkpoint", saved)};
-  } else if (methods.empty()) {
-    choice.reason = "LSTM layers by loop" + missing;
+  } else if (!has_cudnn) {
+    choice.reason = "LSTM layers by loop, without cudnn: " +
+                    (why_not.empty() ? std::string("other ranks do not have it") : why_not);
   } else {
     context.root_only("choose how to compute LSTM layers",
-                      [&] { choice = fastest(options, backend, model, train, methods); });
+                      [&] { choice = faster(options, backend, model, train); });
     const std::string name = context.broadcast_string(name_of(choice.method));
     choice.method = std::ranges::find(choices_of<LstmMethod>, name, &Choice<LstmMethod>::name)->value;
-    choice.reason += missing;
   }
-  use(choice.method, options, backend);
+  backend.use_lstm(choice.method);
   return choice;
 }
 

@@ -73,8 +73,7 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
                   ? make_cuda_backend(context.local_rank() % cuda_devices(), precision)
                   : make_cpu_backend(threads_per_rank(context, options));
     const std::string why_not =
-        backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn,
-                          options.num_units, activation_type(options, *backend));
+        backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn);
     if (!why_not.empty()) throw ddl::Error(ddl::ErrorCode::unsupported, why_not);
   });
   return backend;

@@ -19,7 +19,7 @@ class TwoMethods final : public WrappedBackend {
   enum class Second { missing, failing, right, wrong };
   explicit TwoMethods(Second second) : WrappedBackend(make_cpu_backend(1)), second_(second) {}
 
-  std::string use_lstm(LstmMethod method, std::int64_t, ddl::DataType) override {
+  std::string use_lstm(LstmMethod method) override {
     if (method != LstmMethod::loop && second_ == Second::missing) return "it is not installed";
     method_ = method;
     return "";

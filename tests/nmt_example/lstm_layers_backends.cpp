@@ -1,4 +1,4 @@
-// The CUDA backend with each method of --rnn that computes whole layers.
+// The CUDA backend with the method of --rnn that computes whole layers.
 
 #include <unistd.h>
 
@@ -18,26 +18,22 @@ std::string no_device() {
   return "";
 }
 
-template <LstmMethod method, MixedType type>
-std::unique_ptr<Backend> make_with() {
+template <MixedType type>
+std::unique_ptr<Backend> make_with_cudnn() {
   std::unique_ptr<Backend> backend = make_cuda_backend(0, {.mixed_type = type});
-  const std::string why_not = backend->use_lstm(method, 32, backend->narrow_type());
-  EXPECT_EQ(why_not, "");
+  EXPECT_EQ(backend->use_lstm(LstmMethod::cudnn), "");
   return backend;
 }
 
 }  // namespace
 
 std::vector<BackendCase> backends_under_test() {
-  return {{"Cudnn", make_with<LstmMethod::cudnn, MixedType::automatic>, no_device}};
+  return {{"Cudnn", make_with_cudnn<MixedType::automatic>, no_device}};
 }
 
 std::vector<BackendCase> narrow_backends() {
-  using enum LstmMethod;
-  return {{"CudnnBf16", make_with<cudnn, MixedType::bf16>, no_device},
-          {"CudnnF16", make_with<cudnn, MixedType::f16>, no_device},
-          {"PersistentBf16", make_with<persistent, MixedType::bf16>, no_device},
-          {"PersistentF16", make_with<persistent, MixedType::f16>, no_device}};
+  return {{"CudnnBf16", make_with_cudnn<MixedType::bf16>, no_device},
+          {"CudnnF16", make_with_cudnn<MixedType::f16>, no_device}};
 }
 
 }  // namespace nmt::test

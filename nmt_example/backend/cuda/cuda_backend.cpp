@@ -58,8 +58,7 @@ class CudaBackend final : public Backend {
     graphs_.replay(key, queue(), narrow_parameters_, work);
   }
   void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override {
-    // What computes whole layers has one handle and one working memory, and the persistent kernels of a layer
-    // occupy the device.
+    // What computes whole layers has one handle and one working memory.
     if (lstm_layers_ || lane_ != &main_) return Backend::side_by_side(first, second);
     if (!beside_) beside_ = std::make_unique<Lane>();
     wait_for(main_, forked_, *beside_);
@@ -214,12 +213,11 @@ class CudaBackend final : public Backend {
   }
 
   // LSTM ----------------------------------------------------------------------------------------
-  std::string use_lstm(LstmMethod method, std::int64_t units, ddl::DataType activations) override {
+  std::string use_lstm(LstmMethod method) override {
     try {
       std::unique_ptr<cuda::LstmLayers> layers;
       if (method == LstmMethod::cudnn)
         layers = cuda::make_cudnn_lstm(queue(), products_ == CUBLAS_COMPUTE_32F_FAST_TF32);
-      if (method == LstmMethod::persistent) layers = cuda::make_persistent_lstm(*this, units, activations);
       lstm_layers_ = std::move(layers);
       graphs_.clear();
       return "";

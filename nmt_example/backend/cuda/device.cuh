@@ -170,39 +170,6 @@ void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), dim3 bloc
   cudaLaunchKernelEx(&configuration, kernel, std::forward<Arguments>(arguments)...);
 }
 
-/// The same for blocks that wait for each other, with `shared` bytes of dynamic shared memory each.
-template <typename... Parameters, typename... Arguments>
-void launch_together(cudaStream_t stream, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
-                     std::size_t shared, Arguments&&... arguments) {
-  cudaLaunchAttribute together{};
-  together.id = cudaLaunchAttributeCooperative;
-  together.val.cooperative = 1;
-  cudaLaunchConfig_t configuration{};
-  configuration.gridDim = dim3(blocks);
-  configuration.blockDim = dim3(threads);
-  configuration.dynamicSmemBytes = shared;
-  configuration.stream = stream;
-  configuration.attrs = &together;
-  configuration.numAttrs = 1;
-  cudaLaunchKernelEx(&configuration, kernel, std::forward<Arguments>(arguments)...);
-}
-
-/// Lets the kernel's blocks have so much dynamic shared memory; returns whether the current device can.
-template <typename... Parameters>
-bool allow_shared_memory(void (*kernel)(Parameters...), std::size_t bytes) {
-  const bool can = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                        static_cast<int>(bytes)) == cudaSuccess;
-  if (!can) cudaGetLastError();
-  return can;
-}
-
-#ifdef __CUDACC__  // emulated devices have their own
-__device__ inline std::byte* dynamic_shared_memory() {
-  extern __shared__ __align__(128) std::byte memory[];
-  return memory;
-}
-#endif
-
 template <typename F>
 __global__ void for_each_kernel(Index rows, Index cols, F f) {
   for (Index r = blockIdx.y; r < rows; r += gridDim.y)

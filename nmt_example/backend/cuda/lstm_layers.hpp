@@ -24,9 +24,5 @@ class LstmLayers {
 /// cuDNN's, whose products of fp32 round their factors to tf32 if `tf32`. Throws `unsupported`, saying what
 /// to do, where cuDNN is missing.
 std::unique_ptr<LstmLayers> make_cudnn_lstm(cudaStream_t stream, bool tf32);
-/// Kernels of our own for layers of so many units and a 16-bit type, which compute all steps at once, with
-/// the backend's products around them. Throws `unsupported`, saying what to do, for other layers and where
-/// such layers do not fit the device.
-std::unique_ptr<LstmLayers> make_persistent_lstm(Backend& backend, std::int64_t units, ddl::DataType type);
 
 }  // namespace nmt::cuda

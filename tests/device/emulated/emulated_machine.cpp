@@ -99,15 +99,6 @@ cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
     case cudaDevAttrMaxPitch:
       *value = static_cast<int>(machine().pitch);
       break;
-    case cudaDevAttrMultiProcessorCount:
-      *value = machine().multiprocessors;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = 227 << 10;
-      break;
-    case cudaDevAttrCooperativeLaunch:
-      *value = 1;
-      break;
     default:
       *value = 0;
   }

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <bit>
 #include <cmath>
 #include <cstddef>
@@ -58,7 +57,6 @@ class Warp {
 };
 
 inline thread_local std::vector<Warp>* warps = nullptr;
-inline thread_local std::byte* dynamic_shared = nullptr;
 
 template <typename T>
 std::uint64_t word_of(T value) {
@@ -78,16 +76,9 @@ inline const std::array<std::uint64_t, warp_lanes>& exchange(std::uint64_t word)
   return (*warps)[threadIdx.x / warp_lanes].exchange(threadIdx.x % warp_lanes, word);
 }
 
-struct alignas(128) SharedUnit {
-  std::byte bytes[128];
-};
-
-/// Runs the threads of a one-dimensional block with so many bytes of dynamic shared memory.
+/// Runs the threads of a one-dimensional block.
 template <typename Kernel, typename Parameters>
-void run_block(const Spot& spot, dim3 threads, std::size_t shared, Kernel* kernel,
-               const Parameters& parameters) {
-  std::vector<SharedUnit> memory((shared + sizeof(SharedUnit) - 1) / sizeof(SharedUnit));
-  dynamic_shared = reinterpret_cast<std::byte*>(memory.data());
+void run_block(const Spot& spot, dim3 threads, Kernel* kernel, const Parameters& parameters) {
   std::vector<Warp> own;
   for (unsigned first = 0; first < threads.x; first += warp_lanes)
     own.emplace_back(std::min(warp_lanes, threads.x - first));
@@ -108,22 +99,12 @@ cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t* configuration, void (*k
                                Arguments&&... arguments) {
   using namespace emulated_cuda;
   const dim3 threads = configuration->blockDim;
-  const std::size_t shared = configuration->dynamicSmemBytes;
-  const bool together = configuration->numAttrs == 1 && configuration->attrs[0].val.cooperative != 0;
   return launch({.kernel = reinterpret_cast<const void*>(kernel),
                  .grid = configuration->gridDim,
                  .threads = threads,
-                 .stream = configuration->stream,
-                 .waits = together},
+                 .stream = configuration->stream},
                 [=, parameters = std::tuple<Parameters...>(std::forward<Arguments>(arguments)...)](
-                    const Spot& spot) { run_block(spot, threads, shared, kernel, parameters); });
-}
-
-template <typename Kernel>
-cudaError_t cudaFuncSetAttribute(Kernel*, cudaFuncAttribute, int bytes) {
-  int most = 0;
-  const cudaError_t result = cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, 0);
-  return result != cudaSuccess || bytes <= most ? result : cudaErrorInvalidValue;
+                    const Spot& spot) { run_block(spot, threads, kernel, parameters); });
 }
 
 template <typename Kernel>
@@ -136,16 +117,6 @@ inline void __syncthreads() {
   emulated_cuda::sync_fibers();
   threadIdx = own;
 }
-
-inline std::byte* dynamic_shared_memory() { return emulated_cuda::dynamic_shared; }
-
-inline void __nanosleep(unsigned) {
-  const uint3 own = threadIdx;
-  emulated_cuda::pause_fiber();
-  threadIdx = own;
-}
-inline void __threadfence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
-inline unsigned atomicAdd(unsigned* to, unsigned value) { return std::atomic_ref(*to).fetch_add(value); }
 
 template <typename T>
 T __shfl_xor_sync(unsigned, T value, int mask) {
