@@ -84,8 +84,8 @@ class Model {
                         const ReadyFunction& ready, const Tensor& sums,
                         GradientUse use = GradientUse::replace);
   /// From now on `forward_backward` sets or adds gradients times `scale`, in the backend's memory, so that
-  /// small ones are not lost in 16 bits. Null: 1.
-  void scale_loss(const double* scale) noexcept { loss_scale_ = scale; }
+  /// small ones are not lost in 16 bits. Null: 1. Returns what it replaces.
+  const double* scale_loss(const double* scale) noexcept { return std::exchange(loss_scale_, scale); }
   /// Sets the function that `forward_backward` calls when a part begins.
   void on_part(PartFunction hears) { on_part_ = std::move(hears); }
   /// Whether evaluating such a batch needs no more working memory than training.

@@ -4,7 +4,8 @@
 
 #include <gtest/gtest.h>
 
-#include <mutex>
+#include <algorithm>
+#include <cmath>
 
 #include "ddl/error.hpp"
 #include "nmt_example/backend/wrapped_backend.hpp"
@@ -13,10 +14,11 @@
 namespace nmt::test {
 namespace {
 
-/// Has a second method, which is missing, cannot compute layers, computes what the loop does, or nothing.
+/// Has a second method, which is missing, cannot compute layers, computes what the loop does, nothing, or
+/// what is no number.
 class TwoMethods final : public WrappedBackend {
  public:
-  enum class Second { missing, failing, right, wrong };
+  enum class Second { missing, failing, right, wrong, undefined };
   explicit TwoMethods(Second second) : WrappedBackend(make_cpu_backend(1)), second_(second) {}
 
   std::string use_lstm(LstmMethod method) override {
@@ -24,11 +26,13 @@ class TwoMethods final : public WrappedBackend {
     method_ = method;
     return "";
   }
-  bool lstm_layer_forward(const LstmLayer&) override {
+  bool lstm_layer_forward(const LstmLayer& layer) override {
     ++layers_;
     if (method_ != LstmMethod::loop && second_ == Second::failing)
       throw ddl::Error(ddl::ErrorCode::unsupported, "it fails");
-    return method_ != LstmMethod::loop && second_ == Second::wrong;
+    if (method_ == LstmMethod::loop || second_ == Second::right) return false;
+    if (second_ == Second::undefined) fill(layer.h, NAN);
+    return true;
   }
   [[nodiscard]] LstmMethod method() const noexcept { return method_; }
   [[nodiscard]] int layers() const noexcept { return layers_; }
@@ -36,6 +40,9 @@ class TwoMethods final : public WrappedBackend {
  private:
   void before(const Work&) override {}
   void after(const Work&) override {}
+  static void fill(const Tensor& x, float value) {
+    for (std::int64_t r = 0; r < x.rows; ++r) std::fill_n(x.as<float>() + r * x.stride, x.cols, value);
+  }
 
   Second second_;
   LstmMethod method_ = LstmMethod::loop;
@@ -79,11 +86,34 @@ TEST(LstmChoice, IsRankZerosOnAllRanks) {
 }
 
 TEST(LstmChoice, IsNoMethodThatFailsOrHasOtherGradients) {
-  for (const auto& [second, reason] : {std::pair(wrong, "other gradients"), std::pair(failing, "it fails")}) {
+  for (const auto& [second, reason] :
+       {std::pair(wrong, "not taken: its gradients differ"),
+        std::pair(undefined, "not taken: there are gradients that are not finite"),
+        std::pair(failing, "it fails")}) {
     const auto chosen = choose({second, second});
     for (const Chosen& of_rank : chosen) EXPECT_EQ(of_rank.method, LstmMethod::loop);
     EXPECT_NE(chosen[0].reason.find(reason), std::string::npos) << chosen[0].reason;
   }
+}
+
+// A run of f16, whose first scales are found to be too large, would say that cuDNN is wrong.
+TEST(LstmChoice, DoesNotDependOnTheLossScale) {
+  Options options = small_training_options();
+  options.device = DeviceKind::cuda;
+  options.dtype = Dtype::mixed;
+  options.loss_scaling = LossScaling::constant;
+  options.loss_scale = 1e300;
+  ddl::run_in_process(
+      1,
+      [&](ddl::Context& context) {
+        TwoMethods backend(right);
+        SmallTraining training(context, options, backend);
+        const LstmChoice choice =
+            choose_lstm(context, options, backend, training.model, training.dataset, "");
+        EXPECT_EQ(choice.reason.find("not taken"), std::string::npos) << choice.reason;
+        EXPECT_NE(training.model.scale_loss(nullptr), nullptr) << "training needs its scale again";
+      },
+      quiet_ranks());
 }
 
 TEST(LstmChoice, IsNoMethodThatARankIsWithout) {
