@@ -174,8 +174,8 @@ class Benchmark {
     };
     for (std::size_t i = 0; i < host_.size(); ++i) host_[i] = value(i, context_.rank());
     const std::size_t bytes = host_.size() * sizeof(float);
-    ddl::check_cuda(cudaMemcpyAsync(values_, host_.data(), bytes, cudaMemcpyHostToDevice, stream_),
-                    "cudaMemcpyAsync");
+    ddl::check_cuda(cudaMemcpy(values_, host_.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    ddl::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     context_.communicator().barrier();
     step(reducer);
     static_cast<void>(reducer.result());
