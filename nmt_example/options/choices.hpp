@@ -128,10 +128,8 @@ template <>
 inline constexpr std::array choices_of<MixedType> = std::to_array<Choice<MixedType>>(
     {{"auto", MixedType::automatic}, {"bf16", MixedType::bf16}, {"f16", MixedType::f16}});
 template <>
-inline constexpr std::array choices_of<LstmMethod> =
-    std::to_array<Choice<LstmMethod>>({{"auto", LstmMethod::automatic},
-                                       {"loop", LstmMethod::loop},
-                                       {"cudnn", LstmMethod::cudnn}});
+inline constexpr std::array choices_of<LstmMethod> = std::to_array<Choice<LstmMethod>>(
+    {{"auto", LstmMethod::automatic}, {"loop", LstmMethod::loop}, {"cudnn", LstmMethod::cudnn}});
 template <>
 inline constexpr std::array choices_of<LossScaling> =
     std::to_array<Choice<LossScaling>>({{"auto", LossScaling::automatic},
