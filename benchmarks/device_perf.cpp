@@ -153,8 +153,8 @@ class Benchmark {
     for (std::size_t i = 0; i < count; ++i) {
       host_[i] = static_cast<float>((i + static_cast<std::size_t>(context_.rank())) % 64);
     }
-    ddl::check_cuda(cudaMemcpyAsync(buffers_[0], host_.data(), bytes, cudaMemcpyHostToDevice, stream_),
-                    "cudaMemcpyAsync");
+    ddl::check_cuda(cudaMemcpy(buffers_[0], host_.data(), bytes, cudaMemcpyHostToDevice), "cudaMemcpy");
+    ddl::check_cuda(cudaStreamSynchronize(nullptr), "cudaStreamSynchronize");
     const double time_us = time_of([&] { all_reduce(count); });
     const double nccl_us =
         nccl_ ? time_of([&] { nccl_->all_reduce(buffers_[0], buffers_[1], count, stream_); }) : 0;
