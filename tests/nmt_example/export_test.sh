@@ -30,7 +30,7 @@ awk 'BEGIN {
 
 # Another program would read the file and write other words. Large weights make untrained models differ by the line.
 number=0
-for flags in "--attention=scaled_luong --encoder_type=bi --residual --num_layers=4 --forget_bias=0.5" \
+for flags in "--attention=scaled_luong --encoder_type=bi --residual --num_layers=4 --forget_bias=0.5 --init_weight=1" \
   "--attention=scaled_luong --encoder_type=gnmt --num_layers=3 --init_weight=1" \
   "--attention=normed_bahdanau --output_bias --tie_output" \
   "--num_layers=2 --subword_option=bpe" \
