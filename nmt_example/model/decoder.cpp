@@ -24,6 +24,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
       output_attention_(all_attend_ && shape.output_attention),
       passes_state_(shape.passes_state()),
       residual_(shape.residual),
+      number_(layout.declare_layer()),
       attention_(shape.has_attention() ? std::optional<Attention>(std::in_place, layout, shape, depth)
                                        : std::nullopt),
       embedding_(layout, shape, Side::decoder),
@@ -39,7 +40,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
     layers_.emplace_back(
         make_cell(layout, fmt::format("decoder/{}_{}", name_of(shape.unit), l), columns, shape),
         RnnLayerSettings{inputs, false, l >= shape.decoder_layers - shape.decoder_residual_layers(),
-                         layout.declare_dropout(decoder_dropout_site(l))});
+                         layout.declare_dropout(decoder_dropout_site(l)), layout.declare_layer()});
   }
   if (shape.drops_output) output_dropout_ = layout.declare_dropout(output_dropout_site);
   if (!all_attend_) return;
@@ -122,7 +123,7 @@ void Decoder::forward(const StepContext& step, const Encoded& source, const Indi
     if (attending_ > 0) layers_[0].read_ahead(step, std::array{embedded_});
     for (std::size_t l = 0; l < attending_; ++l) layers_[l].start(step, initial_state(source, l));
     if (attending_ > 0) {
-      step.replay(this, 0, [&] {
+      step.replay(number_, 0, [&] {
         for (std::int64_t t = 0; t < steps_; ++t) attend(step, source, t);
       });
     }
@@ -166,7 +167,7 @@ Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
   Tensor d_above = d_output_;
   for (std::size_t l = layers_.size(); l-- > attending_;) {
     const Tensor d_inputs = l == 0 ? d_embedded_ : d_inputs_[l % 2];
-    step.replay(this, of_layers + static_cast<int>(l), [&] {
+    step.replay(number_, of_layers + static_cast<int>(l), [&] {
       if (l == 0 && attention_) {
         attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
       }
@@ -187,7 +188,7 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
   const Tensor d_below = backward_above(step, source);
   if (attending_ > 0) {
     const Tensor d_query = all_attend_ ? d_queries_ : d_below;
-    step.replay(this, 1, [&] {
+    step.replay(number_, 1, [&] {
       for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
       for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);
       if (all_attend_) {
@@ -199,7 +200,7 @@ void Decoder::backward(const StepContext& step, const Encoded& source, const Ind
       layers_[l].finish_backward(step, l == 0 ? d_embedded_ : Tensor());
     }
   }
-  step.replay(this, 3, [&] {
+  step.replay(number_, 3, [&] {
     if (!attention_ && !source.d_memory.empty()) backend.zero(source.d_memory);
     embedding_.backward(step, d_embedded_, ids);
     if (attention_) {
@@ -251,7 +252,7 @@ void Decoder::search_step(const StepContext& step, const Encoded& source, const 
     layer.set_rows(shares ? rows.source_rows.size : rows_, shares ? rows.sources : Indices());
   }
   if (attention_) attention_->search_for(rows.sentence_of_row);
-  step.replay(this, 2, [&] { advance_search(step, source, rows); });
+  step.replay(number_, 2, [&] { advance_search(step, source, rows); });
 }
 
 /// What a search's step computes.

@@ -93,6 +93,7 @@ class Decoder {
 
   std::int64_t embedded_columns_, units_, depth_, output_columns_;
   bool all_attend_, new_context_, output_attention_, passes_state_, residual_;
+  std::size_t number_;
   std::optional<Attention> attention_;
   Embedding embedding_;
   std::size_t attending_;  // layers that advance together

@@ -24,7 +24,8 @@ struct Stack {
           RnnLayerSettings{{columns},
                            number == 1,
                            l >= count - residual,
-                           layout.declare_dropout(encoder_dropout_site(number, first + l))});
+                           layout.declare_dropout(encoder_dropout_site(number, first + l)),
+                           layout.declare_layer()});
     }
   }
   void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, bool training, const Tensor& output) {
@@ -53,6 +54,7 @@ class StackedEncoder final : public Encoder {
         embedding_(layout, shape, Side::encoder),
         embedded_columns_(shape.source_embedding),
         units_(shape.units),
+        number_(layout.declare_layer()),
         residual_(shape.residual) {
     const int residual = shape.encoder_residual_layers();
     switch (type_) {
@@ -127,13 +129,13 @@ class StackedEncoder final : public Encoder {
       read_backward(0, d_embedded_);
     } else {
       // One part, so that gradients are final when both have ended.
-      step.replay(this, 1, [&] {
+      step.replay(number_, 1, [&] {
         step.backend.side_by_side([&] { read_backward(1, d_embedded_); },
                                   [&] { read_backward(0, d_second_); });
         step.backend.add(d_second_, d_embedded_);
       });
     }
-    step.replay(this, 0, [&] { embedding_.backward(step, d_embedded_, ids); });
+    step.replay(number_, 0, [&] { embedding_.backward(step, d_embedded_, ids); });
   }
 
   [[nodiscard]] std::int64_t depth() const override { return type_ == EncoderType::bi ? 2 * units_ : units_; }
@@ -178,6 +180,7 @@ class StackedEncoder final : public Encoder {
   std::size_t readers_;  // stacks that read the words
   Embedding embedding_;
   std::int64_t embedded_columns_, units_;
+  std::size_t number_;
   bool residual_;
   std::vector<Stack> stacks_;  // the readers, and with `gnmt` the one above
   Tensor embedded_, joined_;   // joined: the readers' outputs

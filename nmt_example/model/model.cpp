@@ -257,7 +257,7 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
       .backward = training ? &progress : nullptr};
   auto& [encoder, decoder, projection] = network_;
   tell("forward");
-  step.replay(this, 0, [&] {
+  step.replay(0, 0, [&] {
     encoder->forward(step, source_, source_lengths_);
     decoder.forward(step, encoder->result(), target_in_);
   });
@@ -275,8 +275,8 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
     for (const void* const memory :
          {static_cast<const void*>(loss_scale_), static_cast<const void*>(loss_sums.data)})
       key = mixed(key, std::bit_cast<std::uintptr_t>(memory));
-    step.replay(
-        this, 1, [&] { add_loss(0, words); }, key);
+    const auto add_all = [&] { add_loss(0, words); };
+    step.replay(0, 1, add_all, key);
   } else if (sentence_losses == nullptr) {
     add_loss(0, words);
   } else {
@@ -413,10 +413,11 @@ std::span<const float> SearchModel::log_probabilities() {
 
 std::span<const double> SearchModel::best_words(std::int32_t also) {
   const StepContext step = context();
-  step.replay(this, also, [&] {
+  const auto find = [&] {
     network_.projection.best_words(step, network_.decoder.output(), also,
                                    log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
-  });
+  };
+  step.replay(0, 2, find, static_cast<std::uint64_t>(also));
   const Tensor words = used(best_).col_range(0, best_.cols - 2);
   best_words_.resize(static_cast<std::size_t>(words.size()));
   backend_.download(words, best_words_);

@@ -30,11 +30,14 @@ struct ParameterLayout {
   /// Elements of the flat buffers. Zeros complete a parameter's rows to a multiple of 8, so that products may
   /// be as wide as tensor cores need; these and other gaps between parameters are in no checkpoint.
   std::int64_t extent = 0;
+  std::size_t layers = 0;                    ///< How many layers have a number.
   std::vector<std::uint32_t> dropout_sites;  ///< `DropoutKey::site` of each of the model's dropouts.
 
   /// Adds a parameter, or one more use of the one that has this name. Returns its index.
   std::size_t declare(const std::string& name, std::int64_t rows, std::int64_t cols,
                       std::optional<double> constant = {});
+  /// Gives a layer its number, the same in all networks of a shape: from 1 on.
+  std::size_t declare_layer() { return ++layers; }
   /// Adds a dropout. Returns its index.
   std::size_t declare_dropout(std::uint32_t site) {
     dropout_sites.push_back(site);

@@ -8,7 +8,8 @@ RnnLayer::RnnLayer(std::unique_ptr<Cell> cell, RnnLayerSettings settings)
     : cell_(std::move(cell)),
       reads_backwards_(settings.reads_backwards),
       residual_(settings.residual),
-      dropout_(settings.dropout) {
+      dropout_(settings.dropout),
+      number_(settings.number) {
   std::int64_t first = 0, dropout_column = 0;
   for (const std::int64_t columns : settings.inputs) {
     parts_.push_back({first, columns, dropout_column});
@@ -48,7 +49,7 @@ Tensor RnnLayer::output() const {
 
 void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
                        const RnnState& initial) {
-  step.replay(this, 0, [&] {
+  step.replay(number_, 0, [&] {
     drop_ahead(step, inputs);
     start(step, initial);
     lengths_ = lengths;
@@ -63,7 +64,7 @@ void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, 
 
 void RnnLayer::backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
                         const Tensor& d_inputs) {
-  step.replay(this, 1, [&] {
+  step.replay(number_, 1, [&] {
     start_backward(step, d_final);
     if (at_once_) {
       cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
@@ -175,7 +176,7 @@ Tensor RnnLayer::d_input(const StepContext& step, std::size_t part, std::int64_t
 }
 
 void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
-  step.replay(this, 2, [&] {
+  step.replay(number_, 2, [&] {
     const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
     cell_->add_gradients(step, {ahead_, input, gates_, saved_, sums_});
     if (d_ahead.data == nullptr) return;

@@ -16,6 +16,7 @@ struct RnnLayerSettings {
   bool reads_backwards = false;
   bool residual = false;    ///< The output is the cell's plus the first part of the input (before dropout).
   std::size_t dropout = 0;  ///< Of the layout.
+  std::size_t number = 0;   ///< Of the layout.
 };
 
 /// A recurrent layer with dropout on its input, for encoder, decoder and search. It runs over a whole
@@ -117,7 +118,7 @@ class RnnLayer {
   std::unique_ptr<Cell> cell_;
   std::vector<Part> parts_;
   bool reads_backwards_, residual_;
-  std::size_t dropout_;
+  std::size_t dropout_, number_;
 
   std::int64_t sentences_ = 0, steps_ = 0;
   std::int64_t rows_ = 0;         // of a step: the sentences, or those that a search has now

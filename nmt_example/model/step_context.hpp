@@ -32,7 +32,7 @@ struct DropoutSettings {
 };
 
 /// The gradients that work adds to, by the layer and the number of the part that it is.
-using AddedGradients = std::map<std::pair<const void*, int>, std::vector<std::size_t>>;
+using AddedGradients = std::map<std::pair<std::size_t, int>, std::vector<std::size_t>>;
 
 /// The uses of each parameter whose part of the gradient is still missing in a backward pass.
 struct BackwardProgress {
@@ -72,9 +72,11 @@ struct StepContext {
   }
   /// Runs a part of a layer's work that is the same for all batches of equal sizes, and equal `more`; see
   /// `Backend::replay`. Gradients are final after it, because nothing can be told while it is replayed.
+  /// `layer`: its number in the layout, or 0 for a model's own work. (An address would be that of another
+  /// layer when a network is made where one was.)
   template <typename Work>
-  void replay(const void* layer, int part, const Work& work, std::uint64_t more = 0) const {
-    WorkKey key{batch_key, static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(layer))};
+  void replay(std::size_t layer, int part, const Work& work, std::uint64_t more = 0) const {
+    WorkKey key{batch_key, layer};
     key.part = mixed(mixed(key.part, static_cast<std::uint64_t>(part)), more);
     if (backward == nullptr || !backend.records()) return backend.replay(key, std::cref(work));
     std::vector<std::size_t>& added = backward->added[{layer, part}];

@@ -71,9 +71,9 @@ run 2 die 1 host
 expect 0 1 "rank 1 .*has died"
 
 # CUDA's thread for host functions must not call an MPI that belongs to the trainer's thread.
-if command -v mpirun >/dev/null; then
-  DDL_NETWORK=mpi OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 \
-    mpirun --oversubscribe --bind-to none -n 2 \
+mpi=(env OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 timeout 120 mpirun --oversubscribe --bind-to none -n 2)
+if "${mpi[@]}" true >/dev/null 2>&1; then
+  DDL_NETWORK=mpi "${mpi[@]}" \
     bash -c 'DDL_HOST_ID=host$OMPI_COMM_WORLD_RANK exec "$0" results host' "$program" >"$work/out.0" 2>&1
   echo $? >"$work/status.0"
   if ! grep -q "this build of ddl has no MPI" "$work/out.0"; then

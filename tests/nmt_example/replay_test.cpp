@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <set>
+#include <utility>
 
 #include "nmt_example/backend/wrapped_backend.hpp"
 #include "nmt_example/model_test_support.hpp"
@@ -22,6 +24,7 @@ class RecordingBackend final : public WrappedBackend {
     calls_.clear();
     work();
     is_inside_ = false;
+    parts_.push_back(key.part);
     const auto [recorded, is_new] = recorded_.try_emplace({key.group, key.part}, calls_);
     again_ += is_new ? 0 : 1;
     EXPECT_EQ(recorded->second, calls_);
@@ -32,6 +35,8 @@ class RecordingBackend final : public WrappedBackend {
   }
   [[nodiscard]] int again() const noexcept { return again_; }
   [[nodiscard]] std::size_t keys() const noexcept { return recorded_.size(); }
+  /// Of the work since the last call.
+  [[nodiscard]] std::vector<std::uint64_t> parts() { return std::exchange(parts_, {}); }
 
  private:
   void before(const Work& work) override {
@@ -42,6 +47,7 @@ class RecordingBackend final : public WrappedBackend {
 
   std::vector<std::string> calls_;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::vector<std::string>> recorded_;
+  std::vector<std::uint64_t> parts_;
   bool is_inside_ = false;
   int again_ = 0;
 };
@@ -66,6 +72,27 @@ TEST(Replay, WorkWithTheSameKeyIsTheSame) {
   }
   EXPECT_GT(backend.again(), 0);
   EXPECT_GT(backend.keys(), 6U);
+}
+
+// A search would do another layer's work, whose address its layer has after the search before has ended: on a
+// GPU, some evaluations gave garbage.
+TEST(Replay, PartsOfANetworkHaveTheSameKeysWhereverItIs) {
+  const Corpus corpus = small_corpus();
+  const ModelCase c{"", shape_of(16, true, 2, 2, AttentionKind::scaled_luong)};
+  auto owned = std::make_unique<RecordingBackend>(make_cpu_backend(1));
+  RecordingBackend& backend = *owned;
+  TestModel model(std::move(owned), c.shape, small_limits(), 0.3);
+  const Batch batch(corpus, 0, 2);
+  const auto parts_of_a_search = [&](SearchModel& search) {
+    search.start(batch.view);
+    search_some_steps(search, 2, 3, [](std::span<const double>) {});
+    return backend.parts();
+  };
+  SearchModel first(model.model(), 3), second(model.model(), 3);
+  const std::vector<std::uint64_t> parts = parts_of_a_search(first);
+  EXPECT_EQ(parts_of_a_search(second), parts);
+  EXPECT_GT(std::set<std::uint64_t>(parts.begin(), parts.end()).size(), 5U)
+      << "layers have keys of their own";
 }
 
 // Losses and gradients on devices would depend on the steps that make a batch's shape one that was recorded.
