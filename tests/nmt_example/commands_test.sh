@@ -41,6 +41,8 @@ awk 'BEGIN {
 
 # A person who types a sentence would wait for its translation until they end the input.
 coproc translator { run translate --model=model --threads=1 2>interactive.log; }
+# shellcheck disable=SC2154  # coproc sets it, until the process ends
+translator_id=$translator_PID
 for line in "the old dog sees a cat" "a cat"; do
   echo "$line" >&"${translator[1]}"
   read -r -t 60 answer <&"${translator[0]}" || complain "no translation of a line while the input is open" interactive.log
@@ -48,8 +50,7 @@ for line in "the old dog sees a cat" "a cat"; do
 done
 exec {input}>&"${translator[1]}"-
 exec {input}>&-
-# shellcheck disable=SC2154  # coproc sets it
-wait "$translator_PID" || complain "the end of the input" interactive.log
+wait "$translator_id" || complain "the end of the input" interactive.log
 printf 'the old dog sees a cat\na cat\n' | run translate --model=model --threads=1 >at_once 2>log
 cmp -s answers at_once || complain "lines one by one have other translations than together" answers at_once log
 
