@@ -2,7 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <sstream>
+#include <algorithm>
+#include <filesystem>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -39,10 +40,22 @@ LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::
 
 std::vector<LoadedModel> load_models(ddl::Context& context, const ParsedOptions& parsed,
                                      std::string_view flag, const std::string& paths) {
+  // Its own name may have a comma.
+  const bool is_one = !context.broadcast_string(std::filesystem::exists(paths) ? "one" : "").empty();
   std::vector<LoadedModel> loaded;
-  std::istringstream all(paths);
-  for (std::string path; std::getline(all, path, ',');)
+  for (std::size_t begin = 0; begin <= paths.size();) {
+    const std::size_t end = is_one ? paths.size() : std::min(paths.find(',', begin), paths.size());
+    const std::string path = paths.substr(begin, end - begin);
+    if (path.empty()) {
+      throw ddl::Error(
+          ddl::ErrorCode::invalid_argument,
+          fmt::format("--{}={}: found an empty path, expected one, or several with commas between", flag,
+                      paths))
+          .as_agreed();
+    }
     loaded.push_back(load_model(context, parsed, flag, path));
+    begin = end + 1;
+  }
   context.on_all_ranks("compare the models' vocabularies", [&] {
     for (const LoadedModel& other : loaded) check_same_vocabularies(loaded.front().saved, other.saved);
   });

@@ -100,6 +100,20 @@ awk '{ getline other <"sum.other"; exit !($1 > other) }' sum.long ||
 run score --model=model --src_file=some.en --tgt_file=v.de >log 2>&1 && complain "files of unequal length" log
 grep -q -- '--tgt_file=v.de has 6 lines and --src_file=some.en 4' log || complain "files of unequal length" log
 
+# Models together would not be heard both, a directory's comma would hide it, or a name that is missing would crash.
+run translate --model=model,model --inference_input_file=text --inference_output_file=twice >log 2>&1
+cmp -s whole twice || complain "a model beside itself translates otherwise" log
+cp -r model with,comma
+run translate --model=with,comma --inference_input_file=text --inference_output_file=comma >log 2>&1
+cmp -s whole comma || complain "a directory whose name has a comma" log
+for paths in model, , model,,model; do
+  run translate --model=$paths <some.en >out 2>log && complain "--model=$paths is accepted" log
+  grep -q -- "--model=$paths: found an empty path, expected one, or several with commas between" log ||
+    complain "the message of --model=$paths" log
+done
+run translate --model=model --scores <some.en >out 2>log || complain "--scores" log
+awk -F'\t' 'NR == 3 { if ($0 != "") exit 1; next } NF != 2 || $2 >= 0 { exit 1 }' out || complain "not a score after each translation" out
+
 # A score would be that of other translations than the file's, or the model's.
 run evaluate --hyp=whole --ref=whole --metrics=bleu,accuracy >found 2>log || complain "evaluating a file" log
 [[ $(cut -d' ' -f1-3 found) == $'BLEU = 100.00\naccuracy = 100.00' ]] || complain "evaluating a file" found
