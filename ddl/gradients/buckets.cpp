@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "ddl/error.hpp"
@@ -137,51 +138,6 @@ bool is_permutation(std::vector<std::size_t> order) {
   return true;
 }
 
-constexpr std::size_t least_bytes = std::size_t{16} << 10;
-constexpr std::size_t most_bytes = std::size_t{32} << 20;
-/// For one rank, which has no communication to overlap but turns each complete bucket into means: this size
-/// is still in the cache after backward has written it.
-constexpr std::size_t near_bytes = std::size_t{64} << 10;
-/// Below this total time, the cost of each bucket to the trainer's thread decides: enqueueing it and waking
-/// up the progress thread.
-constexpr double short_us = 100;
-constexpr double bucket_us = 4;
-
-double predicted_us(const Context& context, std::size_t bytes) {
-  const auto plan = context.communicator().plan(topology::Collective::all_reduce, bytes, DataType::f32);
-  // The plan's prediction is for the size of its class.
-  return plan.predicted_us * static_cast<double>(bytes) /
-         static_cast<double>(std::max<std::uint64_t>(plan.bytes, 1));
-}
-
-std::size_t cheap_bytes(const Context& context) {
-  std::vector<std::size_t> sizes;
-  std::vector<double> costs;
-  for (std::size_t bytes = least_bytes; bytes <= most_bytes; bytes *= 2) {
-    sizes.push_back(bytes);
-    costs.push_back(predicted_us(context, bytes) / static_cast<double>(bytes));
-  }
-  const double best = *std::ranges::min_element(costs);
-  const auto cheap = std::ranges::find_if(costs, [&](double cost) { return cost <= 1.05 * best; });
-  return sizes[static_cast<std::size_t>(cheap - costs.begin())];
-}
-
-/// The size with the least exposed time: the last bucket, which backward cannot hide, plus the cost per
-/// bucket.
-std::size_t least_exposed_bytes(const Context& context, std::size_t total) {
-  std::size_t best = std::max(total, least_bytes);
-  double least = predicted_us(context, best) + bucket_us;
-  for (std::size_t bytes = least_bytes; bytes < total; bytes *= 2) {
-    const double buckets = std::ceil(static_cast<double>(total) / static_cast<double>(bytes));
-    const double exposed = predicted_us(context, bytes) + buckets * bucket_us;
-    if (exposed < least) {
-      least = exposed;
-      best = bytes;
-    }
-  }
-  return best;
-}
-
 }  // namespace
 
 std::size_t BucketLayout::count() const noexcept {
@@ -238,17 +194,24 @@ std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept 
   return hash;
 }
 
-std::size_t host_bucket_bytes(const Context& context, std::size_t total) {
-  if (context.size() == 1) return near_bytes;
-  std::int64_t bytes = 0;
-  if (context.is_root()) {
-    const std::size_t twentieth = std::max(total / 20, least_bytes);
-    const bool is_short = predicted_us(context, total) < short_us;
-    bytes = static_cast<std::int64_t>(is_short ? least_exposed_bytes(context, total)
-                                               : std::min(cheap_bytes(context), twentieth));
+std::size_t least_exposed_bytes(std::size_t total, double bucket_us,
+                                const std::function<topology::Plan(std::size_t)>& plan_of) {
+  constexpr std::size_t least_bytes = std::size_t{16} << 10;
+  const auto exposed_us = [&](std::size_t bytes) {
+    const topology::Plan plan = plan_of(bytes);
+    // A prediction is for the size of the plan's class.
+    const double us = plan.predicted_us * static_cast<double>(bytes) /
+                      static_cast<double>(std::max<std::uint64_t>(plan.bytes, 1));
+    const double buckets = std::ceil(static_cast<double>(total) / static_cast<double>(bytes));
+    return us + buckets * (us / 4 + bucket_us);
+  };
+  std::size_t best = std::max(total, least_bytes);
+  double least_us = exposed_us(best);
+  for (std::size_t bytes = least_bytes; bytes < total; bytes *= 2) {
+    const double us = exposed_us(bytes);
+    if (us < least_us) std::tie(best, least_us) = std::pair(bytes, us);
   }
-  context.communicator().broadcast(std::span(&bytes, 1));
-  return static_cast<std::size_t>(bytes);
+  return best;
 }
 
 }  // namespace ddl

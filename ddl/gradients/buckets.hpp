@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -101,11 +102,11 @@ std::vector<std::size_t> learn_order(Communicator& communicator, std::span<const
 /// A hash of all entries in their order.
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
 
-/// The bucket size for gradients of `total` bytes in the host's memory: the smallest whose all-reduce is
-/// predicted to cost at most 5% more per byte than the best size, between 16 KiB and a twentieth of the
-/// total, so that the last bucket, which backward cannot hide, is small. If the all-reduce of all gradients
-/// takes less than 0.1 ms: the size that minimizes the predicted time of the last bucket plus 4 us per
-/// bucket. The same on all ranks. Collective.
-std::size_t host_bucket_bytes(const Context& context, std::size_t total);
+/// The size of buckets, in bytes, for gradients of `total` bytes: the power of two from 16 KiB, or `total`,
+/// with the least us(last bucket) + us(all buckets) / 4 + buckets x `bucket_us`, for the predictions of
+/// `plan_of`. Backward cannot hide the last bucket; it hides most of the others, unless they take longer than
+/// it does. `bucket_us`: what each bucket costs the trainer's thread.
+std::size_t least_exposed_bytes(std::size_t total, double bucket_us,
+                                const std::function<topology::Plan(std::size_t)>& plan_of);
 
 }  // namespace ddl

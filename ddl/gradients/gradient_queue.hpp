@@ -65,7 +65,7 @@ class GradientQueue {
   // The following functions are for set-up: they are collective and may wait for the device.
 
   virtual void open(const ReducerParts& parts) = 0;
-  /// The bucket size for gradients of `total` bytes.
+  /// The bucket size for gradients of `total` bytes; rank 0's counts. Not collective.
   virtual std::size_t bucket_bytes(std::size_t total) = 0;
   /// Allocates memory for new buckets. `is_final`: the layout will not change again.
   virtual void arrange(const std::vector<BucketLayout>& layouts, bool is_final) = 0;

@@ -39,7 +39,7 @@ class HostQueue final : public GradientQueue {
     }
     if (parts.options.wire != DataType::f32 && context_.hosts() > 1) wire_ = parts.options.wire;
   }
-  std::size_t bucket_bytes(std::size_t total) override { return host_bucket_bytes(context_, total); }
+  std::size_t bucket_bytes(std::size_t total) override;
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
   void rebind() override {
     for (Bucket& bucket : buckets_) place(bucket);

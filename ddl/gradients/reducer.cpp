@@ -94,7 +94,12 @@ GradientReducer::State::State(const Context& ctx, std::vector<Gradient> register
     touched.emplace_back(context, gradient);
   }
   queue->open({context, gradients, options, touched});
-  learned.bucket_bytes = options.bucket_bytes > 0 ? options.bucket_bytes : queue->bucket_bytes(bytes);
+  learned.bucket_bytes = options.bucket_bytes;
+  if (learned.bucket_bytes == 0) {
+    auto chosen = static_cast<std::int64_t>(context.is_root() ? queue->bucket_bytes(bytes) : 0);
+    context.communicator().broadcast(std::span(&chosen, 1));
+    learned.bucket_bytes = static_cast<std::size_t>(chosen);
+  }
   make_buckets();
   if (options.sharded_update) shards = own_shards();
   watch_memory();

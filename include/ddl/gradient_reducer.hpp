@@ -60,13 +60,10 @@ struct ChosenGradientKind {
 /// Settings of a `GradientReducer`; the same on all ranks.
 struct GradientReducerOptions {
   ChosenGradientKind gradients;  ///< Sums or means. Has no default: a wrong guess trains a wrong model.
-  /// Largest size of a bucket, in bytes. 0: chosen, and logged at -dbg_level 1.
-  ///
-  /// - On hosts: the smallest size whose all-reduce costs at most 1.05 times the least cost per byte on these
-  ///   links, but at most a twentieth of all gradients, so that little is left to reduce when backward ends.
-  ///   If all gradients together take less than 0.1 ms: the size that minimizes the time of the last bucket
-  ///   plus 4 us per bucket.
-  /// - On devices: a twentieth of all gradients, between 1 and 25 MiB.
+  /// Largest size of a bucket, in bytes. 0: chosen, and logged at -dbg_level 1: the power of two from 16 KiB,
+  /// or all gradients, with the least predicted time of the last bucket, which backward cannot hide, plus a
+  /// quarter of that of all buckets, which it hides unless they take longer, plus the cost of each bucket to
+  /// the trainer's thread. For one rank on a host: 64 KiB.
   std::size_t bucket_bytes = 0;
   /// Whether each bucket is reduced as soon as its gradients are ready; else `wait` reduces all, after
   /// backward.

@@ -99,5 +99,29 @@ TEST(BucketLayout, EveryElementIsInOneBucket) {
   }
 }
 
+// Users would lose overlap with backward (a last bucket that takes long), or, with many hosts, most of a step
+// to the latency of small buckets.
+TEST(BucketSize, LeavesLeastToTheEndOfBackward) {
+  // A plan's prediction is for its class of sizes, twice the bytes here.
+  const auto plans = [](double latency_us, double us_a_byte) {
+    return [=](std::size_t bytes) {
+      topology::Plan plan;
+      plan.bytes = 2 * bytes;
+      plan.predicted_us = 2 * (latency_us + us_a_byte * static_cast<double>(bytes));
+      return plan;
+    };
+  };
+  constexpr std::size_t total = std::size_t{64} << 20;
+  // Without bucket_us, the best size is near sqrt(total latency / (4 us_a_byte)).
+  EXPECT_EQ(least_exposed_bytes(total, 0, plans(64, 1e-3)), std::size_t{1} << 20);
+  EXPECT_EQ(least_exposed_bytes(total, 0, plans(256, 1e-3)), std::size_t{2} << 20);
+  EXPECT_EQ(least_exposed_bytes(total, 16, plans(0, 1e-3)), std::size_t{1} << 20)
+      << "the thread's time counts in full";
+  EXPECT_EQ(least_exposed_bytes(total, 4, plans(1e6, 1e-3)), total) << "all in one";
+  EXPECT_EQ(least_exposed_bytes(total, 0, plans(0, 1e-3)), std::size_t{16} << 10);
+  EXPECT_EQ(least_exposed_bytes(100, 4, plans(1, 1e-3)), std::size_t{16} << 10)
+      << "all in one, with room to spare";
+}
+
 }  // namespace
 }  // namespace ddl

@@ -292,32 +292,45 @@ refuses 1 "$work/cut.json" --topology ac922:4 --plan "$work/cut.json"
 refuses 1 "found a plan for 16 ranks, expected one for 8" --topology ac922:2 --plan "$work/plan.json"
 refuses 1 "$work/no/such/folder" "${reference[@]}" --svg "$work/no/such/folder/x.svg"
 
-# Scaling: a row for each number of workers and each method.
+# Scaling: a row for each number of workers and each mode. Readers would draw wrong conclusions from wrong figures.
 test_scaling() {
   tool=$scaling
-  status 0 --source simulated --topology ac922:4 --json "$work/rows.jsonl"
+  status 0 --topology ac922:4 --json "$work/rows.jsonl"
   says out "simulated, not measured"
-  says out "ARTICLE"
-  [ "$(wc -l <"$work/rows.jsonl")" = 12 ] || fail "found $(wc -l <"$work/rows.jsonl") rows, expected 12"
+  [ "$(wc -l <"$work/rows.jsonl")" = 18 ] || fail "found $(wc -l <"$work/rows.jsonl") rows, expected 18"
   for key in source workers step_ms speedup efficiency hidden mode plan bytes; do
     "$check_document" lines "$work/rows.jsonl" "/$key" >"$work/$key" || fail "rows without $key"
   done
   [ "$(sort -u "$work/source")" = simulated ] || fail "sources: $(sort -u "$work/source")"
+  [ "$(sort -u "$work/bytes")" = 717668352 ] || fail "the article's model has $(sort -u "$work/bytes") bytes"
   paste "$work/workers" "$work/step_ms" "$work/speedup" "$work/efficiency" "$work/hidden" "$work/mode" |
     awk '{ step[$6, $1] = $2 }
          $2 < 360 || $3 > $1 * 1.000001 || ($3 - $1 * 360 / $2) ^ 2 > 1e-9 { bad = 1 }
          ($4 - $3 / $1) ^ 2 > 1e-9 || $5 < 0 || $5 > 1 || ($1 == 1 && $2 != 360) { bad = 1 }
-         END { exit bad || !(step["overlapped", 16] < step["after", 16]) }' || fail "rows: $(cat "$work/rows.jsonl")"
-  status 0 --workers 1,4 --bytes 1M --compute-ms 2 --buckets 256K --json -
+         END { exit bad || !(step["overlap+rows", 16] < step["overlap", 16] && step["overlap", 16] < step["after", 16]) }' ||
+    fail "rows: $(cat "$work/rows.jsonl")"
+  status 0 --workers 1,4 --bytes 1M --compute-ms 2 --buckets 256K --modes after,overlap --json -
   [ "$(wc -l <"$work/out")" = 4 ] || fail "--json - prints other than the rows"
+  # A bucket is ready when backward has finished its gradient.
+  printf '{"name": "w", "elements": 1024, "ready": %s}\n' 1 0.75 0.5 0.25 >"$work/gradients.jsonl"
+  status 0 --gradients "$work/gradients.jsonl" --buckets 4K --workers 16 --modes overlap --compute-ms 100 --update-ms 0 \
+    --json "$work/times.jsonl"
+  for bucket in 0 1 2 3; do "$check_document" lines "$work/times.jsonl" "/buckets/$bucket/0"; done >"$work/times"
+  [ "$(awk '{ printf "%g ", $1 }' "$work/times")" = "25 50 75 100 " ] || fail "buckets are ready at $(cat "$work/times")"
+  # Waiting for the slowest of 16 workers, whose expected excess is 1.77 standard deviations (Teichroew, 1956).
+  status 0 --workers 16 --spread 10 --modes overlap --gradients 4 --bytes 4K --json "$work/spread.jsonl"
+  "$check_document" lines "$work/spread.jsonl" /step_ms | awk '{ exit !($1 > 360 * 1.16 && $1 < 360 * 1.2) }' ||
+    fail "with a spread: $(cat "$work/spread.jsonl")"
   status 0 --help
-  says out "scaling --topology dgx1v:4"
-  refuses 2 "--source: found 'measured', expected simulated" --source measured
+  says out "scaling --topology dgx_h100:64"
+  refuses 2 "--modes: found 'later', expected overlap or after" --modes later
   refuses 2 "--workers: found 17, expected at most 16, the devices of ac922:4" --workers 17
-  refuses 2 "--workers: found '1,,2'" --workers 1,,2
+  refuses 2 "--workers: found ''" --workers 1,,2
   refuses 2 "--compute-ms: found 'fast'" --compute-ms fast
   refuses 2 "--buckets: found '25MB'" --buckets 25MB
   refuses 2 "the nearest is --workers" --worker 4
+  echo '{"name": "w"}' >"$work/bad.jsonl"
+  refuses 1 "bad.jsonl, line 1:" --gradients "$work/bad.jsonl"
   refuses 1 "$work/no/such/folder" --json "$work/no/such/folder/rows.jsonl"
 }
 [ "$scaling" = none ] || test_scaling

@@ -16,11 +16,8 @@ using topology::Collective;
 
 namespace {
 
-/// A bucket of 25 MiB reaches a device's full rate. With 20 buckets or more, the first and the last one,
-/// which do not fully overlap backward, cost little.
-constexpr std::size_t most_bucket_bytes = std::size_t{25} << 20;
-constexpr std::size_t least_bucket_bytes = std::size_t{1} << 20;
-constexpr std::size_t buckets_wanted = 20;
+/// us of the trainer's thread to queue a bucket's work.
+constexpr double bucket_us = 20;
 /// Alignment of buckets.
 constexpr std::size_t line_bytes = 128;
 
@@ -48,7 +45,9 @@ CudaGradientQueue::~CudaGradientQueue() {
 }
 
 std::size_t CudaGradientQueue::bucket_bytes(std::size_t total) {
-  return std::clamp(total / buckets_wanted, least_bucket_bytes, most_bucket_bytes);
+  return least_exposed_bytes(total, bucket_us, [&](std::size_t bytes) {
+    return communicator_.plan(Collective::all_reduce, bytes, DataType::f32);
+  });
 }
 
 void CudaGradientQueue::open(const ReducerParts& parts) {
