@@ -17,7 +17,7 @@ using Flags = std::vector<std::pair<std::string_view, std::string_view>>;
 Flags multi30k(const Flags& others) {
   Flags flags = {{"src", "en"},
                  {"tgt", "de"},
-                 {"vocab_size", "10000"},
+                 {"vocab_size", "6000"},
                  {"share_vocab", "true"},
                  {"num_buckets", "25"},
                  {"encoder_type", "bi"},
@@ -146,7 +146,7 @@ std::span<const Preset> presets() {
         {"loss_per", "word"},
         {"batch_size", "128"},
         {"beam_width", "5"},
-        {"length_penalty_weight", "1"},
+        {"length_penalty_weight", "0.6"},
         {"coverage_penalty_weight", "0.1"}}},
       {"word_lm",
        "a language model of words, 2 layers of 650 cells: give --tgt, the files and --vocab_prefix",
