@@ -20,6 +20,12 @@ LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::
   context.on_all_ranks("read the checkpoint's options", [&] {
     options = options_of_run(loaded.saved, parsed);
     validate(options);
+    if (options.alignments && options.attention == AttentionKind::none) {
+      throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                       fmt::format("--alignments: the model in {} has no attention, which words are aligned "
+                                   "by; leave it out, or take a model that was trained with --attention",
+                                   loaded.saved.path()));
+    }
   });
   const std::string without_effect = flags_without_effect(options, parsed);
   if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);

@@ -29,7 +29,7 @@ void score(ddl::Context& context, ParsedOptions parsed) {
   const LoadedModel loaded = load_model(context, parsed, "model", parsed.options.model);
   LineSource source(context, {"src_file", parsed.options.src_file}, {"tgt_file", parsed.options.tgt_file});
   const PairScorer scorer(*loaded.model, loaded.vocabularies().source, loaded.vocabularies().target,
-                          loaded.options.infer_batch_size);
+                          loaded.options.infer_batch_size, loaded.options.alignments);
   std::optional<TextOutput> output;
   context.root_only("open the output", [&] { output.emplace("out", ""); });
   std::size_t count = 0;
@@ -39,8 +39,9 @@ void score(ddl::Context& context, ParsedOptions parsed) {
     context.root_only("write the scores", [&] {
       std::string text;
       for (const PairScore& pair : scores) {
-        text += fmt::format("{:.5f}\t{:.5f}\n", pair.log_probability,
-                            pair.log_probability / static_cast<double>(pair.words));
+        text += fmt::format("{:.5f}\t{:.5f}{}\n", pair.log_probability,
+                            pair.log_probability / static_cast<double>(pair.words),
+                            loaded.options.alignments ? "\t" + pair.alignment : "");
       }
       output->write(text);
     });
@@ -53,8 +54,8 @@ Command score_command() {
   return {{.name = "score",
            .purpose = "Prints how probable a model finds given translations",
            .example = "  mpirun -np 2 ddl_nmt score --model=model --src_file=test.en --tgt_file=test.de",
-           .flags = {"model", "src_file", "tgt_file", "infer_batch_size", "dtype", "mixed_type", "device",
-                     "threads"}},
+           .flags = {"model", "src_file", "tgt_file", "alignments", "infer_batch_size", "dtype", "mixed_type",
+                     "device", "threads"}},
           score};
 }
 

@@ -40,7 +40,7 @@ struct Scored {
            const Vocabulary& target) {
     for (std::size_t i = 0; i < of_lines.size(); ++i) {
       const std::string& best = found[i * (found.size() / of_lines.size())];
-      translations.push_back(best.substr(0, best.find('\t')));  // without --scores
+      translations.push_back(best.substr(0, best.find('\t')));  // without --scores, --alignments
       references.push_back(target.join(of_lines[i]));
     }
   }
@@ -106,7 +106,8 @@ Command translate_command() {
        .purpose = "Translates lines of text as they come",
        .example = "  echo \"Two dogs play in the snow.\" | ddl_nmt translate --model=model --beam_width=5\n"
                   "  mpirun -np 2 ddl_nmt translate --model=model/best_bleu < in.en > out.de\n"
-                  "  ddl_nmt translate --model=model1,model2,model3 --scores < in.en > out.de",
+                  "  ddl_nmt translate --model=model1,model2,model3 --scores < in.en > out.de\n"
+                  "  ddl_nmt translate --model=model --beam_width=5 --alignments < in.en > out.de",
        .flags = {"model",
                  "inference_input_file",
                  "inference_output_file",
@@ -121,6 +122,7 @@ Command translate_command() {
                  "random_seed",
                  "num_translations_per_input",
                  "scores",
+                 "alignments",
                  "infer_batch_size",
                  "src_max_len_infer",
                  "tgt_max_len_infer",

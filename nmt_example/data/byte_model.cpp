@@ -49,6 +49,19 @@ class ByteModel final : public Vocabulary::Model {
     return text;
   }
 
+  [[nodiscard]] std::vector<std::string> parts(std::string_view text) const override {
+    return parts(encode(text));
+  }
+  [[nodiscard]] std::vector<std::string> parts(std::span<const std::int32_t> ids) const override {
+    std::vector<std::string> parts;
+    for (const std::int32_t id : ids) {
+      parts.emplace_back(id == word_begin   ? " "
+                         : id >= first_byte ? std::string(1, static_cast<char>(id - first_byte))
+                                            : std::string());
+    }
+    return parts;
+  }
+
   [[nodiscard]] std::size_t size() const noexcept override { return first_byte + 256; }
   [[nodiscard]] std::string piece(std::int32_t id) const override {
     constexpr const char* special[] = {"<unk>", "<s>", "</s>", "<w>", "</w>"};

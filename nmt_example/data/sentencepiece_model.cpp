@@ -63,6 +63,23 @@ class SentencePieceModel final : public Vocabulary::Model {
     return text;
   }
 
+  [[nodiscard]] std::vector<std::string> parts(std::string_view text) const override {
+    std::vector<std::string> pieces;
+    const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &pieces);
+    if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    return pieces;
+  }
+  [[nodiscard]] std::vector<std::string> parts(std::span<const std::int32_t> ids) const override {
+    std::vector<std::string> parts;
+    for (const std::int32_t id : ids) {
+      parts.emplace_back(id == Vocabulary::unk_id ? " ? "
+                         : id > Vocabulary::eos_id
+                             ? processor_.IdToPiece(theirs_[static_cast<std::size_t>(id)])
+                             : std::string());
+    }
+    return parts;
+  }
+
   [[nodiscard]] std::optional<SubwordPieces> subword_pieces() const override {
     SubwordPieces pieces;
     std::vector<std::vector<int>> best;

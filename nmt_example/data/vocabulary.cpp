@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
@@ -55,6 +56,29 @@ std::vector<std::string> split_lines(std::string_view text) {
     text.remove_prefix(end + 1);
   }
   return lines;
+}
+
+/// The number of the word of each part of a text; see `Vocabulary::word_numbers`.
+std::vector<std::int32_t> numbers_of(std::span<const std::string> parts) {
+  constexpr std::string_view ascii_blanks = " \t\r\n\v\f", blank = "\xE2\x96\x81";
+  std::vector<std::int32_t> numbers;
+  std::int32_t words = 0;
+  bool within_word = false;
+  for (const std::string& part : parts) {
+    std::int32_t number = -1;
+    for (std::size_t i = 0; i < part.size();) {
+      const bool is_mark = part.compare(i, blank.size(), blank) == 0;
+      const bool is_blank = is_mark || ascii_blanks.find(part[i]) != std::string_view::npos;
+      if (!is_blank && !within_word) ++words;
+      if (!is_blank && number < 0) number = words - 1;
+      within_word = !is_blank;
+      i += is_mark ? blank.size() : 1;
+    }
+    // A part without text belongs to what comes next.
+    numbers.push_back(number >= 0 ? number : within_word ? words - 1 : words);
+  }
+  for (std::int32_t& number : numbers) number = std::min(number, std::max(words - 1, 0));
+  return numbers;
 }
 
 }  // namespace
@@ -125,6 +149,14 @@ std::string Vocabulary::decode(std::span<const std::int32_t> ids) const {
 }
 
 std::string Vocabulary::join(std::string_view text) const { return model_->join(text); }
+
+std::vector<std::int32_t> Vocabulary::word_numbers(std::string_view text) const {
+  return numbers_of(model_->parts(text));
+}
+
+std::vector<std::int32_t> Vocabulary::word_numbers(std::span<const std::int32_t> ids) const {
+  return numbers_of(model_->parts(ids));
+}
 
 std::optional<SubwordPieces> Vocabulary::subword_pieces() const { return model_->subword_pieces(); }
 

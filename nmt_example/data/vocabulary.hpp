@@ -108,6 +108,12 @@ class Vocabulary {
   /// line as it is.
   [[nodiscard]] std::string join(std::string_view text) const;
 
+  /// Of each id of `encode(text)`, or of `ids` in `decode(ids)`, the number of its word, from 0; words are
+  /// what stands between blanks once entries are joined. That of the next word for ids that are blanks, and
+  /// the last word's if there is none.
+  [[nodiscard]] std::vector<std::int32_t> word_numbers(std::string_view text) const;
+  [[nodiscard]] std::vector<std::int32_t> word_numbers(std::span<const std::int32_t> ids) const;
+
   /// None unless it is a SentencePiece model.
   [[nodiscard]] std::optional<SubwordPieces> subword_pieces() const;
 

@@ -26,6 +26,10 @@ class Vocabulary::Model {
   /// `ids` are in range.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   [[nodiscard]] virtual std::string join(std::string_view text) const { return std::string(text); }
+  /// The text that each id of `encode(text)` stands for, with blanks before the words, where U+2581 is one.
+  [[nodiscard]] virtual std::vector<std::string> parts(std::string_view text) const = 0;
+  /// The same of each id in `decode(ids)`.
+  [[nodiscard]] virtual std::vector<std::string> parts(std::span<const std::int32_t> ids) const = 0;
   [[nodiscard]] virtual std::optional<SubwordPieces> subword_pieces() const { return {}; }
   [[nodiscard]] virtual std::size_t size() const noexcept = 0;
   /// `id` is in range.

@@ -46,6 +46,15 @@ class WordListModel final : public Vocabulary::Model {
     return joining_ == WordJoining::words ? std::string(text) : joined(split(text));
   }
 
+  [[nodiscard]] std::vector<std::string> parts(std::string_view text) const override {
+    return parts_of(split(text));
+  }
+  [[nodiscard]] std::vector<std::string> parts(std::span<const std::int32_t> ids) const override {
+    std::vector<std::string_view> words;
+    for (const std::int32_t id : ids) words.push_back(words_[static_cast<std::size_t>(id)]);
+    return parts_of(words);
+  }
+
   [[nodiscard]] std::size_t size() const noexcept override { return words_.size(); }
   [[nodiscard]] std::string piece(std::int32_t id) const override {
     return words_[static_cast<std::size_t>(id)];
@@ -75,31 +84,28 @@ class WordListModel final : public Vocabulary::Model {
     }
   }
 
+  /// What each entry adds to the text, with a blank first where it starts a word.
+  [[nodiscard]] std::vector<std::string> parts_of(std::span<const std::string_view> words) const {
+    std::vector<std::string> parts;
+    bool continues = false;
+    for (std::string_view word : words) {
+      bool starts_word = !continues;
+      if (joining_ == WordJoining::bpe) {
+        continues = word.ends_with("@@");
+        if (continues) word.remove_suffix(2);
+      } else if (joining_ == WordJoining::sentencepiece) {
+        starts_word = word.starts_with(word_start);
+        if (starts_word) word.remove_prefix(word_start.size());
+      }
+      parts.push_back(std::string(starts_word ? " " : "").append(word));
+    }
+    return parts;
+  }
+
   [[nodiscard]] std::string joined(std::span<const std::string_view> words) const {
     std::string text;
-    bool continues = true;
-    for (std::string_view word : words) {
-      switch (joining_) {
-        case WordJoining::words:
-          text.append(text.empty() ? "" : " ").append(word);
-          break;
-        case WordJoining::bpe: {
-          if (!continues) text += ' ';
-          continues = word.ends_with("@@");
-          if (continues) word.remove_suffix(2);
-          text += word;
-          break;
-        }
-        case WordJoining::sentencepiece:
-          if (word.starts_with(word_start)) {
-            if (!text.empty()) text += ' ';
-            word.remove_prefix(word_start.size());
-          }
-          text += word;
-          break;
-      }
-    }
-    return text;
+    for (const std::string& part : parts_of(words)) text += part;
+    return text.erase(0, std::min(text.find_first_not_of(' '), text.size()));
   }
 
   std::vector<std::string> words_;

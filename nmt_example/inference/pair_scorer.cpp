@@ -5,13 +5,17 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
+#include "nmt_example/inference/alignment.hpp"
+#include "nmt_example/inference/line_results.hpp"
+#include "nmt_example/inference/model_scorer.hpp"
 
 namespace nmt {
 namespace {
 
 struct Pair {
   std::size_t number;
-  std::vector<std::int32_t> source, target;  // with </s> if it would be empty; without
+  std::vector<std::int32_t> source, target;              // with </s> if it would be empty; without
+  std::vector<std::int32_t> source_words, target_words;  // to be aligned
 };
 
 /// Pairs, time-major; see BatchView.
@@ -53,16 +57,32 @@ struct PairBatch {
   std::vector<std::int32_t> source, source_lengths, target_in, target_out, target_lengths, samples;
 };
 
+std::vector<std::string> align(SearchModel& search, const BatchView& batch, std::span<const Pair> pairs) {
+  std::vector<TranslationToAlign> translations;
+  for (std::size_t b = 0; b < pairs.size(); ++b)
+    translations.push_back({b, pairs[b].target, pairs[b].target_words, pairs[b].source_words});
+  search.start(batch);
+  ModelScorer scorer(std::span(&search, 1), 1);
+  return align(scorer, translations);
+}
+
 }  // namespace
 
 std::vector<PairScore> PairScorer::score(ddl::Context& context, std::span<const std::string> sources,
                                          std::span<const std::string> targets, std::size_t before) const {
   std::vector<double> results(2 * sources.size());
+  std::string alignments;  // of this rank's pairs
   context.on_all_ranks("score translations", [&] {
     std::vector<Pair> pairs;
+    std::vector<std::string> alignment(sources.size());
+    SearchModel search(model_, 1);
     for (auto i = static_cast<std::size_t>(context.rank()); i < sources.size();
          i += static_cast<std::size_t>(context.size())) {
-      pairs.push_back({i, source_.encode(sources[i]), target_.encode(targets[i])});
+      pairs.push_back({i, source_.encode(sources[i]), target_.encode(targets[i]), {}, {}});
+      if (aligns_) {
+        pairs.back().source_words = source_.word_numbers(sources[i]);
+        pairs.back().target_words = target_.word_numbers(targets[i]);
+      }
       if (pairs.back().source.empty()) pairs.back().source.push_back(Vocabulary::eos_id);
     }
     std::ranges::stable_sort(pairs, std::ranges::greater(),
@@ -89,13 +109,23 @@ std::vector<PairScore> PairScorer::score(ddl::Context& context, std::span<const 
         results[2 * pairs[begin + b].number] = -losses[b];
         results[2 * pairs[begin + b].number + 1] = static_cast<double>(pairs[begin + b].target.size() + 1);
       }
+      if (!aligns_) continue;
+      const auto part = std::span<const Pair>(pairs).subspan(begin, count);
+      const std::vector<std::string> found = align(search, batch.view(), part);
+      for (std::size_t b = 0; b < count; ++b) alignment[part[b].number] = found[b];
     }
+    for (auto i = static_cast<std::size_t>(context.rank()); aligns_ && i < sources.size();
+         i += static_cast<std::size_t>(context.size()))
+      alignments += alignment[i] + '\n';
   });
   context.communicator().all_reduce(std::span(results));  // the others' are zero
   std::vector<PairScore> scores;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     scores.push_back({results[2 * i], static_cast<std::int64_t>(results[2 * i + 1])});
   }
+  if (!aligns_) return scores;
+  std::vector<std::string> all = results_of_ranks(context, alignments, sources.size());
+  for (std::size_t i = 0; i < all.size(); ++i) scores[i].alignment = std::move(all[i]);
   return scores;
 }
 

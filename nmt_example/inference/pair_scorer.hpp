@@ -15,14 +15,17 @@ namespace nmt {
 struct PairScore {
   double log_probability = 0;  ///< Of the translation and its end, given the source; natural logarithm.
   std::int64_t words = 0;      ///< Words or pieces of the translation, and </s>.
+  std::string alignment = {};  ///< As `align` gives it, if asked for.
 };
 
 /// Computes how probable translations are. All arguments of the constructor must outlive it.
 class PairScorer {
  public:
-  /// `batch_size`: pairs at a time; fewer where they would need more than `largest_workspace`.
-  PairScorer(Model& model, const Vocabulary& source, const Vocabulary& target, std::int64_t batch_size)
-      : model_(model), source_(source), target_(target), batch_size_(batch_size) {}
+  /// `batch_size`: pairs at a time; fewer where they would need more than `largest_workspace`. `aligns`: also
+  /// aligns their words; the model must attend.
+  PairScorer(Model& model, const Vocabulary& source, const Vocabulary& target, std::int64_t batch_size,
+             bool aligns = false)
+      : model_(model), source_(source), target_(target), batch_size_(batch_size), aligns_(aligns) {}
 
   /// Scores sources[i] with targets[i], in batches of like length, spread over all ranks; every rank gets all
   /// scores. A source without words counts as </s>. A language model does not see the source. There were
@@ -36,6 +39,7 @@ class PairScorer {
   const Vocabulary& source_;
   const Vocabulary& target_;
   std::int64_t batch_size_;
+  bool aligns_;
 };
 
 }  // namespace nmt

@@ -7,6 +7,8 @@
 
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
+#include "nmt_example/inference/alignment.hpp"
+#include "nmt_example/inference/line_results.hpp"
 #include "nmt_example/inference/model_scorer.hpp"
 
 namespace nmt {
@@ -18,7 +20,8 @@ Translator::Translator(std::vector<Model*> models, const Vocabulary& source, con
       target_(target),
       sampling_{options.sampling_temperature, 1, options.random_seed, options.tgt_max_len_infer},
       samples_(options.sampling_temperature > 0),
-      writes_scores_(options.scores),
+      writes_scores_(options.infer && options.scores),
+      writes_alignments_(options.infer && options.alignments),
       batch_size_(options.infer_batch_size),
       source_max_(options.src_max_len_infer) {
   if (options.beam_width > 0) {
@@ -40,6 +43,9 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
   std::vector<std::string> translations(lines.size() * of_each);
   std::vector<std::vector<std::int32_t>> encoded(lines.size());
   std::vector<std::size_t> order;
+  const auto translation_of = [&](std::size_t begin, std::size_t i) -> std::string& {
+    return translations[order[begin + i / of_each] * of_each + i % of_each];
+  };
   for (std::size_t i = 0; i < lines.size(); ++i) {
     encoded[i] = source_.encode(lines[i]);
     if (source_max_ > 0 && source_.cut(encoded[i], static_cast<std::size_t>(source_max_))) {
@@ -98,11 +104,22 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     const std::int64_t vocabulary = models_.front()->shape().target_vocabulary;
     const auto found = samples_ ? sample(scorer, lengths, numbers, vocabulary, sampling_)
                                 : beam_search(scorer, lengths, settings_);
+    std::vector<std::vector<std::int32_t>> source_words(count);
+    std::vector<TranslationToAlign> to_align;
     for (std::size_t i = 0; i < found.size(); ++i) {
-      std::string& translation = translations[order[begin + i / of_each] * of_each + i % of_each];
+      const std::size_t b = i / of_each;
+      std::string& translation = translation_of(begin, i);
       translation = target_.decode(found[i].words);
       if (writes_scores_) translation += fmt::format("\t{:.6g}", found[i].score);
+      if (!writes_alignments_) continue;
+      if (i % of_each == 0) source_words[b] = source_.word_numbers(lines[order[begin + b]]);
+      source_words[b].resize(encoded[order[begin + b]].size());
+      to_align.push_back({b, found[i].words, target_.word_numbers(found[i].words), source_words[b]});
     }
+    if (!writes_alignments_) continue;
+    for (SearchModel& search : searches) search.start(batch);
+    const std::vector<std::string> alignments = align(scorer, to_align);
+    for (std::size_t i = 0; i < found.size(); ++i) translation_of(begin, i) += '\t' + alignments[i];
   }
   return translations;
 }
@@ -130,20 +147,7 @@ std::vector<std::string> Translator::translate(ddl::Context& context, std::span<
                       count[0], lines.size(), source_max_, number[0]));
     }
   }
-  const auto of_each = static_cast<std::size_t>(each);
-  std::vector<std::string> translations(lines.size() * of_each);
-  for (std::size_t r = 0; r < ranks; ++r) {
-    const std::string part = context.broadcast_string(joined, static_cast<int>(r));
-    std::size_t begin = 0;
-    for (std::size_t line = r; line < lines.size(); line += ranks) {
-      for (std::size_t i = line * of_each; i < (line + 1) * of_each; ++i) {
-        const std::size_t end = part.find('\n', begin);
-        translations[i] = part.substr(begin, end - begin);
-        begin = end + 1;
-      }
-    }
-  }
-  return translations;
+  return results_of_ranks(context, joined, lines.size(), static_cast<std::size_t>(each));
 }
 
 }  // namespace nmt

@@ -22,8 +22,8 @@ class Translator {
              const Options& options);
 
   /// The translations of line i are elements i * each to i * each + each - 1 of the result: the best of the
-  /// beam, or as many samples; with `--scores` followed by a tab and the score. An empty line stays
-  /// empty. Batches lines of similar length: at most
+  /// beam, or as many samples; with `--scores` followed by a tab and the score, with `--alignments` by a tab
+  /// and what `align` gives. An empty line stays empty. Batches lines of similar length: at most
   /// `--infer_batch_size`, and as many as `largest_workspace` has room for. Throws `unsupported` for a line
   /// that alone needs more.
   std::vector<std::string> translate(std::span<const std::string> lines, int each = 1);
@@ -46,6 +46,7 @@ class Translator {
   SamplingSettings sampling_;
   bool samples_;  // instead of searching
   bool writes_scores_;
+  bool writes_alignments_;
   std::int64_t batch_size_;
   std::int64_t source_max_;
   // Of the last translation on this rank.

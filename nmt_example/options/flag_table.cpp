@@ -388,6 +388,11 @@ std::vector<Flag> make_table() {
           {"scores", translating, &O::scores,
            "Write after each translation a tab and its score: its log-probability, divided by the length "
            "penalty, with the coverage penalty"}),
+      this_run(
+          {"alignments", translating, &O::alignments,
+           "Write after each translation a tab, and which word of the line each of its words belongs to, as "
+           "0-0 1-2 ...: the source's word, which got the most attention, and the translation's. Words stand "
+           "between blanks, and count from 0"}),
       {"infer_batch_size", translating, &O::infer_batch_size,
        "Sentences translated at a time; fewer where they would need more than 1 GiB", between(1, 1 << 20)},
       {"src_max_len_infer", translating, &O::src_max_len_infer,

@@ -146,7 +146,8 @@ struct Options {
   int beam_width = 0;                 ///< Above 0 switches beam search on.
   double sampling_temperature = 0.0;  ///< Above 0 switches sampling on.
   int num_translations_per_input = 1;
-  bool scores = false;  ///< Of translations are written, too.
+  bool scores = false;      ///< Of translations are written, too.
+  bool alignments = false;  ///< Of words are written, too.
   double length_penalty_weight = 0.0;
   double coverage_penalty_weight = 0.0;
   int infer_batch_size = 32;

@@ -106,7 +106,7 @@ const std::vector<Rule>& rules() {
          return o.attention == AttentionKind::none && o.infer_mode == InferMode::beam_search;
        },
        "there is no attention"},
-      {{"inference_list", "inference_ref_file", "inference_output_file", "ckpt"},
+      {{"inference_list", "inference_ref_file", "inference_output_file", "ckpt", "scores", "alignments"},
        [](const Options& o) { return !o.infer; },
        "this run trains; --infer translates"},
   };

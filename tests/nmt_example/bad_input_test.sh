@@ -74,6 +74,10 @@ runs "evaluate unequal files" 1 "--hyp=short.en has 2 lines and --ref=t.de 4" ev
 runs "average over a run" 2 "--out=out: is there already" average --model=out --out=out
 runs "average of two kinds" 2 "--model=out and x: choose one" average --model=out --out=new x
 runs "average of too many" 1 "--model=out: there are 2 complete checkpoints, expected 3" average --model=out --last=3 --out=new
+runs "alignments without attention" 2 "--alignments: the model in out/step-0000000002 has no attention" translate \
+  --model=out --alignments
+runs "alignments in training" 0 "flags without effect: --scores=true|--alignments=true (this run trains" "${flags[@]}" \
+  --scores --alignments
 runs "score without targets" 2 "--tgt_file is missing" score --model=out --src_file=t.en
 runs "unknown preset" 2 "quikstart|quickstart" --preset=quikstart
 runs "a unit that a flag has not" 2 "--steps_per_eval=2h|epochs, as 5e" "${flags[@]}" --steps_per_eval=2h

@@ -114,6 +114,19 @@ done
 run translate --model=model --scores <some.en >out 2>log || complain "--scores" log
 awk -F'\t' 'NR == 3 { if ($0 != "") exit 1; next } NF != 2 || $2 >= 0 { exit 1 }' out || complain "not a score after each translation" out
 
+# Words would be aligned otherwise in another batch, on other ranks, or by the command that is given the translation.
+run translate --model=model --beam_width=3 --alignments <some.en >out 2>log || complain "--alignments" log
+cut -f1 out >some.out
+run score --model=model --src_file=some.en --tgt_file=some.out --alignments >scores 2>log || complain "scoring with --alignments" log
+for line in 1 2 3 4; do
+  sed -n ${line}p some.en | "$ddl_nmt" translate --model=model --beam_width=3 --alignments >one 2>log
+  [[ $(sed -n ${line}p out) == "$(cat one)" ]] || complain "the alignment of line $line" out one
+  [[ $(sed -n ${line}p out | cut -f2) == "$(sed -n ${line}p scores | cut -f3)" ]] || complain "the alignment of pair $line" out scores
+done
+run translate --model=model,model --beam_width=3 --num_translations_per_input=2 --scores --alignments <some.en >out 2>log
+awk -F'\t' 'NR == 5 || NR == 6 { if ($0 != "") exit 1; next }
+  NF != 3 || split($1, words, " ") != split($3, pairs, " ") { exit 1 }' out || complain "alignments after scores" out log
+
 # A score would be that of other translations than the file's, or the model's.
 run evaluate --hyp=whole --ref=whole --metrics=bleu,accuracy >found 2>log || complain "evaluating a file" log
 [[ $(cut -d' ' -f1-3 found) == $'BLEU = 100.00\naccuracy = 100.00' ]] || complain "evaluating a file" found

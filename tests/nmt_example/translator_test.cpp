@@ -8,6 +8,7 @@
 #include <fstream>
 #include <mutex>
 #include <set>
+#include <sstream>
 
 #include "nmt_example/inference/model_scorer.hpp"
 #include "nmt_example/model_test_support.hpp"
@@ -125,7 +126,7 @@ TEST(Translator, AModelBesideItselfTranslatesAsAlone) {
   Fixture fixture;
   Options options = beam(3);
   options.coverage_penalty_weight = 0.2;
-  options.scores = true;
+  options.infer = options.scores = options.alignments = true;
   Model* const model = &fixture.model.model();
   const Lines alone = fixture.translator(options).translate(lines(), 2);
   const Lines together =
@@ -140,6 +141,42 @@ TEST(Translator, AModelBesideItselfTranslatesAsAlone) {
     EXPECT_NEAR(score, std::stod(together[i].substr(other_tab + 1)), 1e-4);
     EXPECT_LT(score, 0);
   }
+}
+
+// Alignments would be those of another line or translation, or depend on what is translated together.
+TEST(Translator, AlignsTheWordsOfEachTranslation) {
+  Fixture fixture;
+  std::set<std::string> different;
+  for (const bool samples : {false, true}) {
+    Options options = beam(samples ? 0 : 4);
+    options.sampling_temperature = samples ? 1 : 0;
+    options.infer = options.alignments = true;
+    const Lines found = fixture.translator(options).translate(lines(), 2);
+    ASSERT_EQ(found.size(), 2 * lines().size());
+    options.infer_batch_size = 1;
+    EXPECT_EQ(fixture.translator(options).translate(lines(), 2), found);
+    Model* const model = &fixture.model.model();
+    EXPECT_EQ(Translator({model, model}, fixture.source, fixture.target, options).translate(lines(), 2),
+              found);
+    options.alignments = false;
+    const Lines bare = fixture.translator(options).translate(lines(), 2);
+    for (std::size_t i = 0; i < found.size(); ++i) {
+      const std::size_t tab = found[i].find('\t');
+      EXPECT_EQ(found[i].substr(0, tab), bare[i]);
+      if (bare[i].empty()) continue;  // also of an empty line
+      std::istringstream pairs(found[i].substr(tab + 1));
+      const auto sources = static_cast<int>(fixture.source.encode(lines()[i / 2]).size());
+      int target = 0;
+      for (std::string pair; pairs >> pair; ++target) {
+        const int source = std::stoi(pair);
+        EXPECT_EQ(pair, std::to_string(source) + "-" + std::to_string(target)) << found[i];
+        EXPECT_TRUE(source >= 0 && source < sources) << found[i];
+      }
+      EXPECT_EQ(target, std::ranges::count(bare[i], ' ') + 1) << found[i];
+      different.insert(found[i].substr(tab + 1));
+    }
+  }
+  EXPECT_GE(different.size(), 12U) << "alignments that are all alike test nothing";
 }
 
 // A smaller --infer_batch_size, to save memory, would change translations.

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <sstream>
 #include <string>
 
 #include "ddl/error.hpp"
@@ -61,6 +62,33 @@ TEST_P(Subwords, DecodingGivesTheTextBack) {
   EXPECT_TRUE(vocabulary.encode("").empty());
   EXPECT_TRUE(vocabulary.encode("  ").empty());
   EXPECT_EQ(vocabulary.decode({}), "");
+}
+
+// Alignments would name other words than those of the text.
+TEST_P(Subwords, PiecesKnowTheirWord) {
+  const auto vocabulary = Vocabulary::train(german(), 120, {.type = GetParam()});
+  for (const std::string text : {"drei Birnen", "  zwei  \xE4\xBD\xA0\xE4\xBD\xA0 x\xE4\xBD\xA0 Birnen "}) {
+    const auto ids = vocabulary.encode(text);
+    const auto numbers = vocabulary.word_numbers(text);
+    ASSERT_EQ(numbers.size(), ids.size());
+    std::istringstream words(text);
+    std::int32_t count = 0;
+    for (std::string word; words >> word; ++count) {
+      std::vector<std::int32_t> of_word;
+      for (std::size_t i = 0; i < ids.size(); ++i)
+        if (numbers[i] == count) of_word.push_back(ids[i]);
+      EXPECT_EQ(of_word, vocabulary.encode(word)) << word;
+    }
+    EXPECT_EQ(numbers.back(), count - 1);
+  }
+  // An unknown piece is a word of its own in a translation, whatever is beside it.
+  auto ids = vocabulary.encode("drei Birnen");
+  const auto numbers = vocabulary.word_numbers(ids);
+  EXPECT_EQ(numbers, vocabulary.word_numbers("drei Birnen"));
+  ids.insert(ids.end(), {Vocabulary::unk_id, ids.back()});
+  auto more = numbers;
+  more.insert(more.end(), {2, 3});
+  EXPECT_EQ(vocabulary.word_numbers(ids), more) << vocabulary.decode(ids);
 }
 
 TEST_P(Subwords, SpecialPiecesHaveTheFirstIds) {
@@ -267,6 +295,21 @@ TEST_F(WordList, AReferenceIsJoinedLikeAHypothesis) {
             "Apfel Holz.");
   EXPECT_EQ(Vocabulary::from_word_list(write("a\n")).join("a@@  b"), "a@@  b");
   EXPECT_EQ(trained().join("a@@  b"), "a@@  b");
+}
+
+// Alignments would number the pieces of a list, or bytes, instead of words.
+TEST_F(WordList, EntriesKnowTheirWord) {
+  const auto bpe = Vocabulary::from_word_list(write("Ap@@\nfel@@\nbaum\nein\n"), nmt::WordJoining::bpe);
+  using Numbers = std::vector<std::int32_t>;
+  EXPECT_EQ(bpe.word_numbers("ein Ap@@ fel@@  baum Ho@@ lz "), (Numbers{0, 1, 1, 1, 2, 2}));
+  EXPECT_EQ(bpe.word_numbers(Numbers{3, 4, 5, 6, 3, 0}), (Numbers{0, 0, 0, 1, 2, 2}));
+  const auto spm = Vocabulary::from_word_list(write("\xE2\x96\x81"
+                                                    "Ap\nfel\n\xE2\x96\x81\n"),
+                                              nmt::WordJoining::sentencepiece);
+  EXPECT_EQ(spm.word_numbers(Numbers{3, 4, 5, 4, 3, 5}), (Numbers{0, 0, 1, 1, 2, 2}));
+  const auto words = Vocabulary::from_word_list(write("a\n"));
+  EXPECT_EQ(words.word_numbers(" b  a@@ a"), (Numbers{0, 1, 2}));
+  EXPECT_EQ(Vocabulary::bytes_of_words().word_numbers("ab \xC3\xA4"), (Numbers{0, 0, 0, 0, 1, 1, 1, 1}));
 }
 
 // A command of tensorflow/nmt, whose file is a list of pieces, would be refused.
