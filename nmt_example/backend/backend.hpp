@@ -360,5 +360,7 @@ struct CudaPrecision {
 std::unique_ptr<Backend> make_cuda_backend(int device, const CudaPrecision& precision = {});
 /// The number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
 int cuda_devices();
+/// Free memory of the calling thread's CUDA device, in bytes. Throws `unsupported` in a build without CUDA.
+std::size_t free_device_memory();
 
 }  // namespace nmt

@@ -76,6 +76,8 @@ class Model {
   /// Trains on batches within these limits, too.
   void also_allow(const BatchLimits& limits);
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+  /// The working memory that training on batches within such limits takes.
+  [[nodiscard]] std::size_t training_bytes(const BatchLimits& limits) { return bytes_of(limits, true); }
 
   /// Sets the gradients to those of the batch's summed loss, or adds these. Calls `ready` once for each
   /// parameter, when its gradient is final. A batch without sentences has zero gradients. Adds the batch's

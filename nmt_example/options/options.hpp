@@ -68,9 +68,11 @@ struct Options {
   /// What the summed loss is divided by: the global batch's sentences (tensorflow/nmt) or target words.
   /// Matters for SGD's step and for max_gradient_norm.
   LossPer loss_per = LossPer::sentence;
-  int batch_size = 128;      ///< Sentences per rank; the global batch is this times the ranks.
-  int batch_words = 0;       ///< Source and target words per rank; 0: batches have batch_size sentences.
-  int micro_batch_size = 0;  ///< Sentences of a rank at a time, adding up the gradients; 0: all.
+  int batch_size = 128;         ///< Sentences per rank; the global batch is this times the ranks.
+  int batch_words = 0;          ///< Source and target words per rank; 0: batches have batch_size sentences.
+  bool mini_batch_fit = false;  ///< Batches as large as the memory has room for; see fit_batch.
+  int workspace = 0;            ///< Memory of a rank, in MB, that training may take; 0: what there is.
+  int micro_batch_size = 0;     ///< Sentences of a rank at a time, adding up the gradients; 0: all.
   ddl::ScalingRule lr_scaling = ddl::ScalingRule::none;  ///< With the number of ranks.
   /// Whether warm-up and decay count the job's updates, or those that one worker would
   /// need for as many sentences.

@@ -300,6 +300,8 @@ std::vector<std::string> changes_from_saved(const Options& saved, const Options&
     const std::string asked = value_text(flag, parsed.options);
     if (before != now) {
       lines.push_back(fmt::format("--{}: {}, the checkpoint had {}", flag.name, shown(now), shown(before)));
+    } else if (run.mini_batch_fit && flag.name.starts_with("batch_")) {
+      continue;  // it was found
     } else if (asked != now && std::ranges::count(parsed.explicitly_set, flag.name) > 0) {
       lines.push_back(fmt::format("--{}: {} as in the checkpoint, not {} (--override_loaded_hparams=false)",
                                   flag.name, shown(now), shown(asked)));

@@ -144,6 +144,14 @@ void check_decay(const Options& options) {
           fmt::format("--decay_rates={}: must be at least 0", fmt::join(options.decay_rates, ",")));
 }
 
+void check_batches(const Options& options) {
+  require(
+      !options.mini_batch_fit || options.micro_batch_size == 0,
+      fmt::format("--mini_batch_fit and --micro_batch_size={}: the memory of micro-batches does not depend "
+                  "on the batch; leave one out",
+                  options.micro_batch_size));
+}
+
 void check_phases(const Options& options) {
   require(options.phase1_steps == 0 || options.phase1_max_len > 0,
           fmt::format("--phase1_steps={}: needs --phase1_max_len=N above 0, the longest side of its pairs",
@@ -272,6 +280,7 @@ void validate(const Options& options) {
   check_optimizer(options);
   check_decay(options);
   check_schedule(options);
+  check_batches(options);
   check_phases(options);
   check_vocabulary(options);
   check_inference(options);

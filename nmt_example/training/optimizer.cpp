@@ -48,6 +48,11 @@ Optimizer::Recipe Optimizer::recipe_of(const Options& options) {
   return {.rule = UpdateRule::adam, .m = true, .v = true};
 }
 
+std::size_t Optimizer::moments(const Options& options) {
+  const Recipe recipe = recipe_of(options);
+  return (recipe.m ? 1 : 0) + (recipe.v ? 1 : 0);
+}
+
 Optimizer::Optimizer(Backend& backend, ParameterSet& parameters, const Options& options)
     : backend_(backend),
       parameters_(parameters),

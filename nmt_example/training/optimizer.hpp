@@ -32,6 +32,9 @@ class Optimizer {
   /// Collective.
   using SumOverRanks = std::function<void(const Tensor&)>;
 
+  /// How many values of state it has for each parameter.
+  static std::size_t moments(const Options& options);
+
   /// Updates all parameters; with --sharded_update, none before `take`.
   Optimizer(Backend& backend, ParameterSet& parameters, const Options& options);
 

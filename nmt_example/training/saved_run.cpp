@@ -295,7 +295,11 @@ void check_same_vocabularies(const VocabularyPair& saved, const Options& wanted,
 
 Options options_of_run(const SavedRun& saved, const ParsedOptions& parsed) {
   const Options before = options_from_json(saved.state().options_json);
-  const Options options = with_explicit_options(before, parsed);
+  Options options = with_explicit_options(before, parsed);
+  if (before.mini_batch_fit && options.mini_batch_fit) {
+    options.batch_size = before.batch_size;
+    options.batch_words = before.batch_words;
+  }
   check_same_model(before, options, saved.path());
   if (std::ranges::count(parsed.explicitly_set, "vocab_prefix") > 0) {
     check_same_vocabularies(saved.vocabularies(), options, saved.path());

@@ -21,6 +21,7 @@
 #include "ddl/shared_buffer.hpp"
 #include "nmt_example/backend/profile.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/training/batch_fit.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/divergence.hpp"
 #include "nmt_example/training/epochs.hpp"
@@ -381,18 +382,13 @@ class Trainer {
                    ? fmt::format(" in mixed precision ({})", ddl::to_string(backend_.narrow_type()))
                : options_.dtype == Dtype::tf32 ? " with products of tf32"
                                                : "");
-    const auto parameters = static_cast<std::size_t>(model_.parameters().layout().extent);
-    std::size_t moments = 0;
-    for (const Optimizer::State& state : optimizer_.state())
-      moments += static_cast<std::size_t>(state.value.size()) * ddl::size_of(state.value.type);
-    if (average_) moments += average_->bytes();
+    const TrainingMemory memory = training_memory(options_, train_, backend_, model_, context_.size());
     fmt::print(
         out_,
         "memory a rank: {:.0f} MB of parameters, {:.0f} of gradients, {:.0f} of the optimiser, {:.0f} of "
         "activations\n",
-        megabytes(parameters * ddl::size_of(backend_.type())),
-        megabytes(parameters * ddl::size_of(model_.parameters().gradient_type())), megabytes(moments),
-        megabytes(model_.workspace_bytes()));
+        megabytes(memory.parameters), megabytes(memory.gradients), megabytes(memory.optimizer),
+        megabytes(memory.activations));
     if (!how_lstm_.empty()) fmt::print(out_, "{}\n", how_lstm_);
     const std::int64_t ranks = context_.size();
     const DatasetFacts& facts = train_.facts();
@@ -634,6 +630,13 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     check_enough_for_ranks(context, options, train_set);
   });
   check_same_data(context, train_set);
+  const ModelShape shape = model_shape(options, vocabularies.source.size(), vocabularies.target.size());
+  if (options.mini_batch_fit && !(saved && options_from_json(saved->state().options_json).mini_batch_fit)) {
+    const std::string found = fit_batch(context, options, train_set, *backend, shape);
+    context.root_only("say which batch was found", [&] { fmt::print(out, "{}\n", found); });
+  } else {
+    check_batch(context, options, train_set, *backend, shape);
+  }
   Epochs epochs = saved ? saved->state().epochs : Epochs();
   context.on_all_ranks("count the steps of an epoch", [&] {
     epochs.go_on(saved ? saved->state().step : 0, steps_per_epoch(context, options, train_set));

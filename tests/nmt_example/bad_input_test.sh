@@ -82,6 +82,14 @@ runs "score without targets" 2 "--tgt_file is missing" score --model=out --src_f
 runs "unknown preset" 2 "quikstart|quickstart" --preset=quikstart
 runs "a unit that a flag has not" 2 "--steps_per_eval=2h|epochs, as 5e" "${flags[@]}" --steps_per_eval=2h
 runs "batch of zero" 2 "--batch_size=0|at least 1" "${flags[@]}" --batch_size=0
+runs "a batch that cannot fit" 2 "--batch_size=1000000: training needs|(all that the host has|--batch_size=|fits" "${flags[@]}" \
+  --batch_size=1000000 --src_max_len=1000000 --subword_sampling=0.1 --num_units=4096
+runs "a workspace that is too small" 2 "--batch_size=3000: training needs|(--workspace=70); --batch_size=" "${flags[@]}" \
+  --batch_size=3000 --workspace=70
+runs "no batch fits" 2 "--mini_batch_fit: no batch fits|(--workspace=70)" "${flags[@]}" --mini_batch_fit --workspace=70 \
+  --num_units=4096
+runs "a fitting batch of micro-batches" 2 "--mini_batch_fit and --micro_batch_size=2" "${flags[@]}" --mini_batch_fit \
+  --micro_batch_size=2
 runs "vocabulary and resume" 1 "v.en|out/step-0000000002|--vocab_prefix" "${flags[@]}" --out_dir=out --vocab_prefix=v
 runs "vocabulary and inference" 1 "v.en|out/step-0000000002" --infer --out_dir=out --vocab_prefix=v --src=en --tgt=de
 runs "other model and resume" 1 '--num_units: the checkpoint has 8|--attention: the checkpoint has ""' "${flags[@]}" \

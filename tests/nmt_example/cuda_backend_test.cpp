@@ -53,6 +53,14 @@ TEST_F(Cuda, SaysWhenMemoryIsFull) {
   EXPECT_NE(cuda_->allocate(1000), nullptr) << "it does not recover";
 }
 
+// --mini_batch_fit would find a batch that the device has no memory for.
+TEST_F(Cuda, SaysHowMuchMemoryIsFree) {
+  constexpr std::size_t bytes = std::size_t{64} << 20;
+  const std::size_t before = free_device_memory();
+  const std::shared_ptr<void> memory = cuda_->allocate(bytes);
+  EXPECT_LE(free_device_memory() + bytes, before + (bytes >> 3));  // other programs may use the device
+}
+
 // An upload would overwrite the staging memory of another one that is still in flight.
 TEST_F(Cuda, UploadsKeepTheirValuesWhateverTheirNumberAndSize) {
   Memory memory(*cuda_, Layout::strided);

@@ -297,6 +297,32 @@ TEST_F(Training, BatchesByWordsHaveAtMostSoMany) {
   EXPECT_GT(words / 30, 200) << "batches are far from full";
 }
 
+// A resumed run would take another batch, because the memory is another one now, and go another way.
+TEST_F(Training, AResumedRunKeepsTheBatchThatWasFound) {
+  ParsedOptions parsed = options();
+  parsed.options.out_dir = path("out").string();
+  parsed.options.mini_batch_fit = true;
+  parsed.options.workspace = 69;
+  parsed.options.num_train_steps = 2;
+  const auto batch = [&](const std::string& output) {
+    const std::size_t begin = output.find(" steps an epoch of ");
+    return begin == std::string::npos ? 0 : std::stoi(output.substr(begin + 19));
+  };
+  const std::string first = run(2, parsed);
+  ddl::test::expect_parts(first, {"--mini_batch_fit: --batch_size=", "69 MB a rank"});
+  EXPECT_GT(batch(first), 2);
+  EXPECT_LT(batch(first), 240) << "the whole text tests nothing";
+  parsed.options.num_train_steps = 4;
+  parsed.options.workspace = 100;
+  parsed.options.batch_size = 3;
+  const std::string second = run(2, parsed);
+  EXPECT_EQ(batch(second), batch(first));
+  EXPECT_EQ(second.find("--batch_size"), std::string::npos) << second;
+  parsed.options.mini_batch_fit = false;
+  parsed.options.num_train_steps = 6;
+  EXPECT_EQ(batch(run(2, parsed)), 6);
+}
+
 // A sentence's noise would depend on the rank that reads it, or on when the run was resumed.
 TEST_F(Training, NoiseIsTheSameOnSeveralRanksAndAfterAResume) {
   ParsedOptions parsed = options();
@@ -699,9 +725,8 @@ TEST_F(Training, BestCheckpointsOutliveAResumedRunThatIsNotBetter) {
     parsed.options.num_train_steps = steps;
     run(2, parsed);
   }
-  EXPECT_EQ(names_in(path("out")),
-            (std::set<std::string>{"best_rouge", "best_word_accuracy", "log.jsonl", "options.json",
-                                   "step-0000000008", "train.data"}));
+  EXPECT_EQ(names_in(path("out")), (std::set<std::string>{"best_rouge", "best_word_accuracy", "log.jsonl",
+                                                          "options.json", "step-0000000008", "train.data"}));
   for (const char* keeper : {"best_rouge", "best_word_accuracy"}) {
     EXPECT_EQ(kept(path("out"), keeper, "step-0000000008").steps, std::set<std::string>{"step-0000000004"});
     EXPECT_GE(kept(path("out"), keeper, "step-0000000008").score, 0);

@@ -19,6 +19,12 @@ int cuda_devices() {
   }
 }
 
+std::size_t free_device_memory() {
+  std::size_t free = 0, total = 0;
+  cuda::check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  return free;
+}
+
 namespace cuda {
 
 Device select_device(int device, const CudaPrecision& precision) {
