@@ -11,8 +11,8 @@ namespace nmt {
 
 std::span<const Command> commands() {
   static const std::vector<Command> table = {train_command(),    translate_command(), score_command(),
-                                             evaluate_command(), average_command(),   report_command(),
-                                             export_command()};
+                                             evaluate_command(), average_command(),   tune_command(),
+                                             report_command(),   export_command()};
   return table;
 }
 

@@ -21,6 +21,7 @@ Command translate_command();
 Command score_command();
 Command evaluate_command();
 Command average_command();
+Command tune_command();
 Command report_command();
 Command export_command();
 

@@ -426,6 +426,18 @@ std::vector<Flag> make_table() {
       this_run({"ref", command, &O::ref, "Reference translations, line by line"}),
       this_run({"src_file", command, &O::src_file, "Lines of the source language"}),
       this_run({"tgt_file", command, &O::tgt_file, "A translation of each line of src_file"}),
+      this_run(
+          {"tune", command, &O::tune,
+           "What to try: FLAG=LOW:HIGH gives values in equal steps, FLAG=LOW:HIGH:log in equal ratios, and "
+           "FLAG=A,B,C these. Empty: the learning rate, from a quarter to four times --learning_rate"}),
+      this_run(
+          {"candidates", command, &O::candidates, "How many values to try of a range", between(2, 1024)}),
+      this_run(
+          with_units(LengthUnits::steps,
+                     {"rung_steps", command, &O::rung_steps,
+                      "Steps that all candidates are trained; then the better half goes on to twice as many, "
+                      "and so on. More than warmup_steps",
+                      at_least(1)})),
       this_run({"last", command, &O::last, "Newest checkpoints of --model to take; 0: all", at_least(0)}),
       this_run(
           {"out", command, &O::out,

@@ -156,13 +156,16 @@ struct Options {
   int src_max_len_infer = 0;  ///< 0: no limit.
   int tgt_max_len_infer = 0;  ///< 0: twice the source's length plus 10.
   // Of single commands.
-  std::string model;     ///< A run's directory, or a checkpoint.
-  std::string src_file;  ///< Lines of the source language.
-  std::string tgt_file;  ///< Their translations, to be scored by a model.
-  std::string hyp;       ///< Translations, to be scored by metrics.
-  std::string ref;       ///< References.
-  std::string out;       ///< What the command writes; report, empty: two pictures in the run's directory.
-  int last = 0;          ///< Newest checkpoints of `model` to average; 0: all.
+  std::string model;        ///< A run's directory, or a checkpoint.
+  std::string src_file;     ///< Lines of the source language.
+  std::string tgt_file;     ///< Their translations, to be scored by a model.
+  std::string hyp;          ///< Translations, to be scored by metrics.
+  std::string ref;          ///< References.
+  std::string out;          ///< What the command writes; report, empty: two pictures in the run's directory.
+  std::string tune;         ///< See tuned_flag.
+  int candidates = 8;       ///< Values to try.
+  Length rung_steps = 200;  ///< Steps after which the first half of them goes; then twice as many.
+  int last = 0;             ///< Newest checkpoints of `model` to average; 0: all.
 
   /// The size of what the output layer reads.
   [[nodiscard]] int output_units() const {

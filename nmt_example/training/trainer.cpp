@@ -108,7 +108,8 @@ class Trainer {
  public:
   Trainer(ddl::Context& context, const Options& options, std::ostream& out, Backend& backend, Texts texts,
           VocabularyPair vocabularies, Dataset train, std::optional<Dataset> dev, GivenEmbeddings given,
-          const Epochs& epochs, ddl::Checkpoint* checkpoint, Profile* profile)
+          const Epochs& epochs, std::optional<std::int64_t> last_step, ddl::Checkpoint* checkpoint,
+          Profile* profile)
       : context_(context),
         options_(options),
         out_(out),
@@ -134,13 +135,15 @@ class Trainer {
         step_(context, options, train_, backend, model_, optimizer_, pointer_to(noise_),
               pointer_to(average_)),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
+        last_step_(last_step),
         checkpoint_(checkpoint),
         profile_(profile) {
     const std::vector<BatchLimits> limits = batch_limits(options, train_);
     for (std::size_t i = 1; i < limits.size(); ++i) model_.also_allow(limits[i]);
   }
 
-  void run(const SavedRun* saved) {
+  /// Returns what `train_part` does.
+  std::optional<double> run(const SavedRun* saved) {
     start(saved);
     context_.root_only("describe the run", [&] { print_header(); });
     std::optional<Progress> progress;
@@ -174,6 +177,7 @@ class Trainer {
       out_of_time = results.back().stop;
       if (progress && std::exchange(is_first, false)) note_memory(*progress);
       if (!results.back().diverged.empty()) {
+        if (last_step_) return std::numeric_limits<double>::infinity();
         roll_back(results.back().diverged, progress);
         saved_now = true;
         continue;
@@ -196,7 +200,7 @@ class Trainer {
       const bool in_haste = request == ddl::CheckpointRequest::save_and_end;
       const bool last = !in_haste && (out_of_time || is_complete());
       const bool evaluates = !in_haste && every(eval_steps);
-      const bool scores = translates() && dev_ && !in_haste && (every(score_steps) || last);
+      const bool scores = translates() && dev_ && !in_haste && !last_step_ && (every(score_steps) || last);
       // Before saving, because a checkpoint records the best scores so far.
       const bool better = scores && score_dev(progress);
       if (evaluates || last) report_dev_loss(progress);
@@ -214,19 +218,23 @@ class Trainer {
       if (progress) progress->note(report);
     }
     if (!saved_now) save(progress);
-    if (request != ddl::CheckpointRequest::save_and_end) finish(progress);
+    if (request != ddl::CheckpointRequest::save_and_end && !last_step_) finish(progress);
     scorer_.keep_best(state_);
     if (progress && request == ddl::CheckpointRequest::save_and_end) {
       progress->note(fmt::format(
           "ended by SIGTERM after step {}, which is saved in {}: the same command goes on from it",
           state_.step, options_.out_dir));
     }
+    if (request == ddl::CheckpointRequest::save_and_end) return std::nullopt;
+    if (last_step_ && dev_perplexity_ == 0) report_dev_loss(progress);
+    return dev_perplexity_;
   }
 
  private:
   /// Whether training is as long as --num_train_steps says; a time is compared elsewhere.
   [[nodiscard]] bool is_complete() const {
     const Length& end = options_.num_train_steps;
+    if (last_step_ && static_cast<std::int64_t>(state_.step) >= *last_step_) return true;
     return end.unit() == LengthUnit::words ? state_.target_words >= end.amount()
                                            : static_cast<std::int64_t>(state_.step) >= end;
   }
@@ -243,8 +251,12 @@ class Trainer {
   /// A number of steps that certainly does not go past the end of training.
   [[nodiscard]] std::int64_t steps_to_end() const {
     const Length& end = options_.num_train_steps;
-    if (end.unit() != LengthUnit::words) return end - static_cast<std::int64_t>(state_.step);
-    return static_cast<std::int64_t>((end.amount() - state_.target_words) / most_words_) + 1;
+    const auto done = static_cast<std::int64_t>(state_.step);
+    const std::int64_t steps =
+        end.unit() != LengthUnit::words
+            ? end - done
+            : static_cast<std::int64_t>((end.amount() - state_.target_words) / most_words_) + 1;
+    return last_step_ ? std::min(steps, *last_step_ - done) : steps;
   }
 
   /// How many steps there are until something else than a step is due, if it is due every so many steps.
@@ -558,9 +570,10 @@ class Trainer {
   double dev_perplexity_ = 0;  // the newest
   double seconds_before_ = 0;  // of earlier runs
   Clock::time_point begin_;
-  std::string how_lstm_;         // are computed, for the header
-  ddl::Checkpoint* checkpoint_;  // null without --out_dir
-  Profile* profile_;             // null without --profile
+  std::optional<std::int64_t> last_step_;  // of `train_part`
+  std::string how_lstm_;                   // are computed, for the header
+  ddl::Checkpoint* checkpoint_;            // null without --out_dir
+  Profile* profile_;                       // null without --profile
 };
 
 ddl::CheckpointOptions checkpoint_options(const Options& options) {
@@ -570,9 +583,10 @@ ddl::CheckpointOptions checkpoint_options(const Options& options) {
           .handle_signals = true};
 }
 
-}  // namespace
-
-void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
+/// `last_step`, `given_vocabularies`: see `train_part`.
+std::optional<double> train(ddl::Context& context, const ParsedOptions& parsed,
+                            std::optional<std::int64_t> last_step, const VocabularyPair* given_vocabularies,
+                            std::ostream& out) {
   std::unique_ptr<Backend> backend = make_backend(context, parsed.options);
   Profile* profile = nullptr;
   if (parsed.options.profile) {
@@ -603,7 +617,9 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
   std::optional<ddl::Checkpoint> checkpoint;
   if (!options.out_dir.empty()) checkpoint.emplace(context, options.out_dir, checkpoint_options(options));
   Texts texts = load_texts(context, options);
-  VocabularyPair vocabularies = saved ? saved->vocabularies() : make_vocabularies(context, options);
+  VocabularyPair vocabularies = saved                ? saved->vocabularies()
+                                : given_vocabularies ? *given_vocabularies
+                                                     : make_vocabularies(context, options);
   GivenEmbeddings given;
   if (!saved) {
     context.on_all_ranks("read the given vectors", [&] {
@@ -644,9 +660,20 @@ void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out
     validate(options);
   });
   Trainer trainer(context, options, out, *backend, std::move(texts), std::move(vocabularies),
-                  std::move(train_set), std::move(dev_set), std::move(given), epochs,
+                  std::move(train_set), std::move(dev_set), std::move(given), epochs, last_step,
                   checkpoint ? &*checkpoint : nullptr, profile);
-  trainer.run(saved ? &*saved : nullptr);
+  return trainer.run(saved ? &*saved : nullptr);
+}
+
+}  // namespace
+
+void train(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {
+  train(context, parsed, std::nullopt, nullptr, out);
+}
+
+std::optional<double> train_part(ddl::Context& context, const ParsedOptions& parsed, std::int64_t last_step,
+                                 const VocabularyPair* vocabularies, std::ostream& out) {
+  return train(context, parsed, last_step, vocabularies, out);
 }
 
 }  // namespace nmt

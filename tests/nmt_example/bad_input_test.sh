@@ -90,6 +90,11 @@ runs "no batch fits" 2 "--mini_batch_fit: no batch fits|(--workspace=70)" "${fla
   --num_units=4096
 runs "a fitting batch of micro-batches" 2 "--mini_batch_fit and --micro_batch_size=2" "${flags[@]}" --mini_batch_fit \
   --micro_batch_size=2
+runs "a search without a dev set" 2 "--dev_prefix is missing: candidates are compared" tune --src=en --tgt=de --train_prefix=t \
+  --out_dir=tuned
+runs "a search for nothing" 2 "--tune=batch_size: there is no|FLAG=LOW:HIGH" tune "${flags[@]}" --out_dir=tuned --tune=batch_size
+runs "a search that cannot work" 2 "--num_layers=1: must be even|--encoder_type=bi" tune "${flags[@]}" --out_dir=tuned2 \
+  --tune=num_layers=1:2 --encoder_type=bi
 runs "vocabulary and resume" 1 "v.en|out/step-0000000002|--vocab_prefix" "${flags[@]}" --out_dir=out --vocab_prefix=v
 runs "vocabulary and inference" 1 "v.en|out/step-0000000002" --infer --out_dir=out --vocab_prefix=v --src=en --tgt=de
 runs "other model and resume" 1 '--num_units: the checkpoint has 8|--attention: the checkpoint has ""' "${flags[@]}" \

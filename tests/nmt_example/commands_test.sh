@@ -149,6 +149,17 @@ run average --out=same model/step-0000000001 model/step-0000000002 >log 2>&1
 run translate --model=same <text >by_mean 2>log
 cmp -s whole by_mean || complain "the mean of equal checkpoints is another model" log
 
+# What a search found would not be what training takes.
+run tune --src=en --tgt=de --train_prefix=t --dev_prefix=t --vocab_prefix=v --num_units=16 --num_layers=1 --batch_size=1 --threads=1 \
+  --optimizer=adam --num_train_steps=6 --rung_steps=1 --tune=learning_rate=1e-9,0.01 --out_dir=tuned >out 2>log ||
+  complain "a search" out log
+grep -q '^best: --learning_rate=0.01$' out || complain "the best of a search" out
+run train --config=tuned/best.json --out_dir=by_config >by_config.out 2>log || complain "training with tuned/best.json" by_config.out log
+run train --config=tuned/best.json --out_dir=tuned/learning_rate=0.01 >out 2>log || complain "going on from a candidate" out log
+grep -q 'going on from step 1' out || complain "going on from a candidate" out
+score() { run score --model="$1" --src_file=t.en --tgt_file=t.de 2>log; }
+[[ $(score by_config) == "$(score tuned/learning_rate=0.01)" ]] || complain "a candidate goes another way than a run of its own" log
+
 # A text larger than memory could not be translated.
 if ((${#launcher[@]} == 0)); then
   mkfifo pipe_in pipe_out
