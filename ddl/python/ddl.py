@@ -651,12 +651,17 @@ class Reducer:
 
     def _follow(self, module):
         """Gradients, by name, of a torch module's parameters."""
+        trained = [(name, parameter) for name, parameter in module.named_parameters() if parameter.requires_grad]
+        if not all(hasattr(parameter, "register_post_accumulate_grad_hook") for _, parameter in trained):
+            version = getattr(sys.modules.get("torch"), "__version__", "of an unknown version")
+            raise _error("unsupported", f"a module: found torch {version}, which does not tell when a gradient is complete; expected "
+                         "2.1 or later (pip install 'torch>=2.1'). Or pass the gradients as a dict, {name: parameter.grad}, and call "
+                         "ready(name) for each after backward")
         self._module = module
-        for name, parameter in module.named_parameters():
-            if parameter.requires_grad:
-                parameter.grad = parameter.detach().new_zeros(parameter.shape)
-                self._followed[name] = parameter, parameter.grad
-                self._addresses[name] = parameter.grad.data_ptr()
+        for name, parameter in trained:
+            parameter.grad = parameter.detach().new_zeros(parameter.shape)
+            self._followed[name] = parameter, parameter.grad
+            self._addresses[name] = parameter.grad.data_ptr()
         self._unreached = set(self._followed)
         return {name: gradient for name, (_, gradient) in self._followed.items()}
 

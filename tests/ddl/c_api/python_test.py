@@ -217,6 +217,9 @@ reducer.begin(1)
 refused("never waited for", reducer.close)
 
 # A torch module: gradients become ready automatically, even if dropped, and are absent where backward does not reach.
+# Debian's torch is older than what reducers of modules need: an AttributeError would not say so.
+old = types.SimpleNamespace(named_parameters=lambda: [("w", Tensor(np.zeros(3, "float32"), requires_grad=True))])
+assert refused("expected 2.1 or later (pip install", ddl.Reducer, old, gradients="mean") == "unsupported"
 parameters = {name: Parameter(np.zeros(3, "float32")) for name in ("used", "dropped", "elsewhere", "nowhere")}
 frozen = Tensor(np.zeros(3, "float32"))
 module = types.SimpleNamespace(named_parameters=lambda: [*parameters.items(), ("frozen", frozen)])
