@@ -17,8 +17,8 @@ Groups, in this order; all unless --only names some:
   smoke     takes seconds: whether the programs load, and a small all-reduce of 1 and of 2 ranks. Ends here without a device
   tests     the GPU tests; the one with several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is installed
   bench     the benchmarks, compared with device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
-  trainer   ddl_nmt's GPU tests, and the article's model in each precision and with each --rnn, compared with PyTorch, if
-            python3 has it
+  trainer   ddl_nmt's GPU tests, and the article's model in each precision with 128 and 64 sentences, and with each --rnn,
+            compared with PyTorch, if python3 has it
   sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is installed
 
 --bundle FILE     runs the bundle FILE of gpu_pack.sh, from a temporary directory
@@ -159,12 +159,13 @@ trap 'exit 129' HUP
 processes=(env LD_LIBRARY_PATH="$library_path" DDL_DEADLINE="${DDL_DEADLINE:-15}")
 threads=("${processes[@]}" CUDA_DEVICE_MAX_CONNECTIONS=32 CUDA_MODULE_LOADING=EAGER)
 json=(--json "$out/gpu.jsonl")
-sizes=() gradients=() cases=() training=() pytorch=() in_short=()
+sizes=() gradients=() cases=() training=() pytorch=() in_short=() batches=(128 64)
 if [ -n "$quick" ]; then
   sizes=(--largest 65536 --iterations 2)
   gradients=(--bytes 1000000 --bucket-bytes 100000 --steps 2)
   cases=(--gtest_filter='*CallsFollow*:*RanksThatCall*:*AllRanksAtOnce*:*Cuda*')
-  training=(--steps 1 --units 16 --layers 2 --vocabulary 50 --batch 4 --words 3)
+  training=(--steps 1 --units 16 --layers 2 --vocabulary 50 --words 3)
+  batches=(4 2)
   pytorch=("${training[@]}" --warm_up 1)
   in_short=(quick)
 fi
@@ -247,7 +248,7 @@ bench() {
 
 trainer() {
   local reference=("${threads[@]}" DDL_NMT="$bin/ddl_nmt" bash "$root/benchmarks/nmt_reference.sh" "${json[@]}" "${training[@]}")
-  local all=(f32 tf32 bf16 f16) arithmetic rnn test
+  local all=(f32 tf32 bf16 f16) arithmetic batch rnn test
   for test in nmt_cuda_backend_test nmt_lstm_layers_test; do
     [ ! -x "$bin/$test" ] || step $test 120 "${threads[@]}" "$bin/$test" "${cases[@]}"
   done
@@ -256,16 +257,21 @@ trainer() {
     for arithmetic in "${all[@]}"; do
       local type=(--dtype="$arithmetic")
       [[ $arithmetic == *f32 ]] || type=(--dtype=mixed --mixed_type="$arithmetic")
-      step "nmt_reference_$arithmetic" 120 "${reference[@]}" --arithmetic "$arithmetic" -- --device=cuda "${type[@]}"
+      for batch in "${batches[@]}"; do
+        step "nmt_reference_${arithmetic}_$batch" 120 "${reference[@]}" --batch "$batch" --arithmetic "$arithmetic" -- \
+          --device=cuda "${type[@]}"
+      done
     done
     for rnn in loop cudnn; do
-      step nmt_reference_$rnn 120 "${reference[@]}" --arithmetic f32_$rnn -- --device=cuda --rnn=$rnn
+      step nmt_reference_$rnn 120 "${reference[@]}" --batch "${batches[0]}" --arithmetic f32_$rnn -- --device=cuda --rnn=$rnn
     done
   else
     left_out nmt_reference "$bin has no ddl_nmt"
   fi
   if has_torch; then
-    step pytorch_nmt 120 python3 "$root/benchmarks/pytorch_nmt.py" "${json[@]}" "${pytorch[@]}"
+    for batch in "${batches[@]}"; do
+      step "pytorch_nmt_$batch" 120 python3 "$root/benchmarks/pytorch_nmt.py" "${json[@]}" "${pytorch[@]}" --batch "$batch"
+    done
   else
     left_out pytorch_nmt "python3 has no torch: ddl_nmt's peer is not run"
   fi

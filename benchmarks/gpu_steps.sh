@@ -113,7 +113,7 @@ stop_mps() {
   mps=''
 }
 
-# Prints the trainers' words/s by precision, if any was measured.
+# Prints the trainers' words/s by precision and sentences, if any was measured.
 trainer_figures() {
   awk '
     function value(key) {
@@ -123,18 +123,18 @@ trainer_figures() {
       return found
     }
     /"benchmark": *"(nmt_reference|pytorch_nmt)"/ {
-      arithmetic = value("arithmetic")
-      if (!(arithmetic in seen)) order[++count] = arithmetic
-      seen[arithmetic] = 1
-      rate[value("benchmark"), arithmetic] = value("words_per_s")
+      row = sprintf("%-10s %9s", value("arithmetic"), value("batch"))
+      if (!(row in seen)) order[++count] = row
+      seen[row] = 1
+      rate[value("benchmark"), row] = value("words_per_s")
     }
     END {
-      if (count) printf "%-10s %10s %10s %6s\n", "words/s", "ddl_nmt", "PyTorch", "ratio"
+      if (count) printf "%-10s %9s %10s %10s %6s\n", "words/s", "sentences", "ddl_nmt", "PyTorch", "ratio"
       for (i = 1; i <= count; ++i) {
         ours = rate["nmt_reference", order[i]]
         theirs = rate["pytorch_nmt", order[i]]
         ratio = ours > 0 && theirs > 0 ? sprintf("%.2f", ours / theirs) : "-"
-        printf "%-10s %10s %10s %6s\n", order[i], ours == "" ? "-" : ours, theirs == "" ? "-" : theirs, ratio
+        printf "%s %10s %10s %6s\n", order[i], ours == "" ? "-" : ours, theirs == "" ? "-" : theirs, ratio
       }
     }' "$out/gpu.jsonl"
 }

@@ -9,8 +9,8 @@ Usage: nmt_reference.sh [flags] [-- flags of ddl_nmt]
 
 Trains ddl_nmt's preset ddl_reference (4 layers of 1,024 units, 36,548 words, 717,668,352 bytes of gradients), or the same
 model in other sizes, on sentences of random words without padding, so that pytorch_nmt.py does the same work. Prints the
-median time of a step, and the operations a second of the products with kernels (6 an element and word); with --pytorch
-also PyTorch's time, and the ratio. Flags after -- are passed last, such as --device=cuda.
+median time of a step, on a GPU also the host's time to queue one, and the operations a second of the products with kernels
+(6 an element and word); with --pytorch also PyTorch's time, and the ratio. Flags after -- are passed last, such as --device=cuda.
 
   --preset P       another model, such as nvidia_gnmt or word_lm
   --steps N        to time (default 20); 5 before them are not timed
@@ -89,7 +89,7 @@ peer "$@"
 "${launch[@]}" "$program" "${model[@]}" "${sides[@]}" --batch_size=$((batch / ranks)) --train_prefix="$work/train" \
   --vocab_prefix="$work/vocab" \
   --num_train_steps=$((steps + 5)) --steps_per_stats=5 --steps_per_eval=1000000 --log_jsonl="$work/log" "$@" >"$work/out" || true
-grep -aE 'ranks? on|LSTM layers|peak memory|gradients' "$work/out" || true
+grep -aE 'ranks? on|LSTM layers|peak memory|gradients|to queue a step' "$work/out" || true
 [ -s "$work/log" ] || { cat "$work/out" >&2; fail "the training wrote no steps"; }
 step_ms=$(median_of step_ms)
 rate=$(median_of words_per_s)

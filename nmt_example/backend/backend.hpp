@@ -128,6 +128,17 @@ class Backend {
     first();
     second();
   }
+  /// Does work(layer, chunk) for all, each after the same chunk of the layer before and after the layer's
+  /// chunk before; a backend may do others beside it.
+  virtual void wavefront(std::size_t layers, std::size_t chunks,
+                         const std::function<void(std::size_t, std::size_t)>& work) {
+    for (std::size_t layer = 0; layer < layers; ++layer) {
+      for (std::size_t chunk = 0; chunk < chunks; ++chunk) work(layer, chunk);
+    }
+  }
+  /// How many of `steps` steps make a chunk where layers that read each other's output could go through a
+  /// `wavefront`: fewer than `steps` where that is faster than layer by layer.
+  [[nodiscard]] virtual std::int64_t chunk_steps(std::int64_t steps) const { return steps; }
   /// Whether it records, so that keys should be few.
   [[nodiscard]] virtual bool records() const { return false; }
 
@@ -351,7 +362,8 @@ struct CudaPrecision {
 };
 
 /// An fp32 backend on one CUDA device, whose sums are fp32 for 16-bit tensors too. All work is queued on one
-/// stream, in order, but that of `side_by_side` on two; only `download` and large uploads wait for it. Sums do
+/// stream, in order, but that of `side_by_side` and `wavefront` on several, which wait for each other; only
+/// `download` and large uploads make the host wait. Sums do
 /// not depend on the order of threads: the same calls give the same bits. For one thread, which must have no
 /// other CUDA device selected while it uses the backend. Errors: `unsupported` in a build without CUDA, on a
 /// machine without a usable driver or device, and for a `device` that is not below `cuda_devices()` or has no

@@ -28,6 +28,17 @@ class WrappedBackend : public Backend {
   [[nodiscard]] bool host_accessible() const override { return inner_->host_accessible(); }
   [[nodiscard]] CUstream_st* stream() const override { return inner_->stream(); }
 
+  void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override {
+    inner_->side_by_side(first, second);
+  }
+  void wavefront(std::size_t layers, std::size_t chunks,
+                 const std::function<void(std::size_t, std::size_t)>& work) override {
+    inner_->wavefront(layers, chunks, work);
+  }
+  [[nodiscard]] std::int64_t chunk_steps(std::int64_t steps) const override {
+    return inner_->chunk_steps(steps);
+  }
+
   std::shared_ptr<void> allocate(std::size_t bytes) override { return inner_->allocate(bytes); }
   std::shared_ptr<void> allocate_host(std::size_t bytes) override { return inner_->allocate_host(bytes); }
   void upload(const Tensor& to, std::span<const float> from) override {

@@ -6,13 +6,10 @@
 #include <numeric>
 #include <span>
 
+#include "nmt_example/model/rnn_stack.hpp"
+
 namespace nmt {
-namespace {
-
-/// The first of the numbers of replayed parts of which each layer has one.
-constexpr int of_layers = 4;
-
-}  // namespace
+namespace {}  // namespace
 
 Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
     : embedded_columns_(shape.target_embedding),
@@ -25,6 +22,7 @@ Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t 
       passes_state_(shape.passes_state()),
       residual_(shape.residual),
       number_(layout.declare_layer()),
+      above_(layout.declare_layer()),
       attention_(shape.has_attention() ? std::optional<Attention>(std::in_place, layout, shape, depth)
                                        : std::nullopt),
       embedding_(layout, shape, Side::decoder),
@@ -88,7 +86,7 @@ void Decoder::plan(Arena& arena, std::int64_t sentences, std::int64_t source_ste
   d_embedded_ = arena.take(rows, embedded_columns_);
   d_fed_ = output_attention_ ? d_output_ : arena.take(rows, fed_.cols);
   if (all_attend_) d_queries_ = arena.take(rows, units_);
-  const std::size_t above = std::max<std::size_t>(attending_, 1);
+  const std::size_t above = first_above();
   for (std::size_t l = above; l < std::min(above + 2, layers_.size()); ++l) {
     d_inputs_[l % 2] = arena.take(rows, units_ + depth_);
   }
@@ -128,14 +126,17 @@ void Decoder::forward(const StepContext& step, const Encoded& source, const Indi
       });
     }
   }
-  for (std::size_t l = attending_; l < layers_.size(); ++l) {
-    const Tensor below = l == 0 ? embedded_ : layers_[l - 1].output();
-    const std::array inputs{below, attention_ ? contexts_above() : Tensor()};
-    layers_[l].forward(step, std::span(inputs).first(layers_[l].parts()), {}, initial_state(source, l));
-    if (l == 0 && attention_) {
-      attention_->step(step, source, 0, layers_[0].output(), fed_.row_range(rows_, steps_ * rows_));
-    }
+  const std::size_t first = first_above();
+  if (first > attending_) {
+    layers_[0].forward(step, {.parts = {embedded_}, .initial = initial_state(source, 0)});
+    attention_->step(step, source, 0, layers_[0].output(), fed_.row_range(rows_, steps_ * rows_));
   }
+  forward_stack(step, above_, layers_above(), [&](std::size_t n) {
+    const std::size_t l = first + n;
+    return RnnInput{
+        .parts = {l == 0 ? embedded_ : layers_[l - 1].output(), attention_ ? contexts_above() : Tensor()},
+        .initial = initial_state(source, l)};
+  });
   if (!dropped_.empty()) step.drop(step.dropout.output_rate, undropped_output(), dropped_, *output_dropout_);
 }
 
@@ -160,34 +161,44 @@ void Decoder::attend_backward(const StepContext& step, const Encoded& source, st
   }
 }
 
-/// Backward pass of the layers that run over whole sequences. Returns the gradient of the output below them.
+/// Backward pass of the layers that run over whole sequences. Returns the gradient of the output that an
+/// attention below them asks with.
 Tensor Decoder::backward_above(const StepContext& step, const Encoded& source) {
   Backend& backend = step.backend;
   if (attention_ && !output_attention_) backend.zero(d_fed_);
-  Tensor d_above = d_output_;
-  for (std::size_t l = layers_.size(); l-- > attending_;) {
-    const Tensor d_inputs = l == 0 ? d_embedded_ : d_inputs_[l % 2];
-    step.replay(number_, of_layers + static_cast<int>(l), [&] {
-      if (l == 0 && attention_) {
-        attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_above);
-      }
-      layers_[l].backward(step, d_above, {}, d_inputs);
-      if (l == 0 || !attention_) return;
-      // The last steps' old contexts have no step after them, and the first one's is a constant.
-      const std::int64_t rows = new_context_ ? steps_ * rows_ : (steps_ - 1) * rows_;
-      backend.add(context_part(d_inputs).row_range(steps_ * rows_ - rows, rows), d_fed_.row_range(0, rows));
+  const std::size_t first = first_above();
+  const auto d_output = [&](std::size_t l) {
+    return l + 1 == layers_.size() ? d_output_ : part_below(d_inputs(l + 1));
+  };
+  const auto gradients_of = [&](std::size_t n) {
+    return RnnGradients{d_output(first + n), {}, d_inputs(first + n)};
+  };
+  const auto add_to_contexts = [&](std::size_t n, const Chunk& chunk) {
+    if (!attention_) return;
+    // Old contexts are those of the step before; the first step's is a constant.
+    const std::int64_t back = new_context_ ? 0 : 1, begin = std::max(chunk.begin, back);
+    const std::int64_t rows = (chunk.end - begin) * rows_;
+    backend.add(context_part(d_inputs(first + n)).row_range(begin * rows_, rows),
+                d_fed_.row_range((begin - back) * rows_, rows));
+  };
+  backward_stack(step, above_, layers_above(), gradients_of, add_to_contexts);
+  if (!attention_) return {};
+  const Tensor d_query = d_output(first - 1);
+  if (first > attending_) {
+    step.replay(number_, 4, [&] {
+      attention_->step_backward(step, source, 0, layers_[0].output(), d_fed_, d_query);
+      layers_[0].backward(step, {d_query, {}, d_embedded_});
     });
-    d_above = l == 0 ? d_inputs : part_below(d_inputs);
   }
-  return d_above;
+  return d_query;
 }
 
 void Decoder::backward(const StepContext& step, const Encoded& source, const Indices& ids) {
   Backend& backend = step.backend;
   if (!dropped_.empty()) step.drop(step.dropout.output_rate, d_output_, d_output_, *output_dropout_);
-  const Tensor d_below = backward_above(step, source);
+  const Tensor d_query_above = backward_above(step, source);
   if (attending_ > 0) {
-    const Tensor d_query = all_attend_ ? d_queries_ : d_below;
+    const Tensor d_query = all_attend_ ? d_queries_ : d_query_above;
     step.replay(number_, 1, [&] {
       for (std::size_t l = 0; l < attending_; ++l) layers_[l].start_backward(step, {});
       for (std::int64_t t = steps_ - 1; t >= 0; --t) attend_backward(step, source, t, d_query);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "nmt_example/model/attention.hpp"
@@ -77,6 +78,14 @@ class Decoder {
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const {
     return x.row_range(t * most_rows_, rows_);
   }
+  /// The lowest of the layers with nothing but layers below them that run over whole sequences.
+  [[nodiscard]] std::size_t first_above() const {
+    return attention_ ? std::max<std::size_t>(attending_, 1) : 0;
+  }
+  [[nodiscard]] std::span<RnnLayer> layers_above() { return std::span(layers_).subspan(first_above()); }
+  [[nodiscard]] Tensor d_inputs(std::size_t layer) const {
+    return layer == 0 ? d_embedded_ : d_inputs_[layer % 2];
+  }
   /// Of an input of layers above an attending one: the layer's below, and the context's.
   [[nodiscard]] Tensor part_below(const Tensor& inputs) const { return inputs.col_range(0, units_); }
   [[nodiscard]] Tensor context_part(const Tensor& inputs) const {
@@ -93,7 +102,7 @@ class Decoder {
 
   std::int64_t embedded_columns_, units_, depth_, output_columns_;
   bool all_attend_, new_context_, output_attention_, passes_state_, residual_;
-  std::size_t number_;
+  std::size_t number_, above_;  // of the layout: this, and the layers above
   std::optional<Attention> attention_;
   Embedding embedding_;
   std::size_t attending_;  // layers that advance together

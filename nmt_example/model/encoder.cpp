@@ -5,26 +5,30 @@
 #include <algorithm>
 #include <functional>
 
+#include "nmt_example/model/rnn_stack.hpp"
+
 namespace nmt {
 namespace {
 
 /// Layers that each read the output of the one below.
 struct Stack {
+  std::size_t number;  // of the layout
   std::vector<RnnLayer> layers;
 
-  /// `number`: 1 reads backwards. The layers are named and counted from `first`; of them, the upper
-  /// `residual` are residual.
-  Stack(ParameterLayout& layout, const ModelShape& shape, const std::string& name, int number, int first,
-        int count, std::int64_t inputs, int residual) {
+  /// `side`: 1 reads backwards. The layers are named and counted from `first`; of them, the upper `residual`
+  /// are residual.
+  Stack(ParameterLayout& layout, const ModelShape& shape, const std::string& name, int side, int first,
+        int count, std::int64_t inputs, int residual)
+      : number(layout.declare_layer()) {
     for (int l = 0; l < count; ++l) {
       const std::int64_t columns = l == 0 ? inputs : shape.units;
       layers.emplace_back(
           make_cell(layout, fmt::format("encoder/{}{}_{}", name, name_of(shape.unit), first + l), columns,
                     shape),
           RnnLayerSettings{{columns},
-                           number == 1,
+                           side == 1,
                            l >= count - residual,
-                           layout.declare_dropout(encoder_dropout_site(number, first + l)),
+                           layout.declare_dropout(encoder_dropout_site(side, first + l)),
                            layout.declare_layer()});
     }
   }
@@ -35,11 +39,10 @@ struct Stack {
                  top ? output : arena.take(steps * sentences, layer.units()));
     }
   }
-  void forward(const StepContext& step, Tensor input, const Indices& lengths) {
-    for (RnnLayer& layer : layers) {
-      layer.forward(step, std::array{input}, lengths, {});
-      input = layer.output();
-    }
+  void forward(const StepContext& step, const Tensor& input, const Indices& lengths) {
+    forward_stack(step, number, layers, [&](std::size_t l) {
+      return RnnInput{.parts = {l == 0 ? input : layers[l - 1].output()}, .lengths = lengths};
+    });
   }
 };
 
@@ -163,17 +166,19 @@ class StackedEncoder final : public Encoder {
     return nullptr;
   }
 
-  void backward(const StepContext& step, std::size_t number, Tensor d_output, const Tensor& d_input) {
-    Stack& stack = stacks_[number];
-    for (std::size_t l = stack.layers.size(); l-- > 0;) {
-      RnnState d_final;
+  void backward(const StepContext& step, std::size_t s, const Tensor& d_output, const Tensor& d_input) {
+    Stack& stack = stacks_[s];
+    const auto& between = d_between_[s % readers_];
+    const auto gradients_of = [&](std::size_t l) {
+      RnnGradients gradients;
+      gradients.d_output = l + 1 == stack.layers.size() ? d_output : between[(l + 1) % 2];
+      gradients.d_inputs = l > 0 ? between[l % 2] : d_input;
       for (std::size_t n = 0; n < result_.d_states.size(); ++n) {
-        if (state_layer(n) == &stack.layers[l]) d_final = result_.d_states[n];
+        if (state_layer(n) == &stack.layers[l]) gradients.d_final = result_.d_states[n];
       }
-      const Tensor d_below = l > 0 ? d_between_[number % readers_][l % 2] : d_input;
-      stack.layers[l].backward(step, d_output, d_final, d_below);
-      d_output = d_below;
-    }
+      return gradients;
+    };
+    backward_stack(step, stack.number, stack.layers, gradients_of, [](std::size_t, const Chunk&) {});
   }
 
   EncoderType type_;

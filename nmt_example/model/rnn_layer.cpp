@@ -47,34 +47,49 @@ Tensor RnnLayer::output() const {
                                  : h().row_range(sentences_, steps_ * rows_);
 }
 
-void RnnLayer::forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
-                       const RnnState& initial) {
-  step.replay(number_, 0, [&] {
-    drop_ahead(step, inputs);
-    start(step, initial);
-    lengths_ = lengths;
-    at_once_ = cell_->forward_layer(step, whole());
-    if (!at_once_) {
-      cell_->project(step, ahead_, gates_);
-      for (std::int64_t i = 0; i < steps_; ++i) advance(step, nth_step(i));
-    }
-    if (residual_) step.backend.add(inputs.front(), output_);
-  });
+void RnnLayer::forward(const StepContext& step, const RnnInput& from) {
+  step.replay(number_, 0, [&] { forward(step, from, all()); });
 }
 
-void RnnLayer::backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
-                        const Tensor& d_inputs) {
-  step.replay(number_, 1, [&] {
-    start_backward(step, d_final);
-    if (at_once_) {
-      cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
-      drop_back(step, d_inputs);
-    } else {
-      for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
-      finish_backward(step, d_inputs);
-    }
-    if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
-  });
+void RnnLayer::forward(const StepContext& step, const RnnInput& from, const Chunk& chunk) {
+  drop_ahead(step, from.parts, chunk);
+  if (chunk.begin == 0) start(step, from.initial);
+  lengths_ = from.lengths;
+  at_once_ = chunk.end - chunk.begin == steps_ && cell_->forward_layer(step, whole());
+  if (!at_once_) {
+    cell_->project(step, rows_of(ahead_, chunk), rows_of(gates_, chunk));
+    for (std::int64_t i = chunk.begin; i < chunk.end; ++i) advance(step, nth_step(i));
+  }
+  if (residual_) step.backend.add(rows_of(from.parts.front(), chunk), rows_of(output_, chunk));
+}
+
+void RnnLayer::backward(const StepContext& step, const RnnGradients& gradients) {
+  const auto& [d_output, d_final, d_inputs] = gradients;
+  start_backward(step, d_final);
+  if (at_once_) {
+    cell_->backward_layer(step, whole(), {d_output, d_initial_state(), d_inputs});
+    drop_back(step, d_inputs, all());
+  } else {
+    for (std::int64_t i = steps_ - 1; i >= 0; --i) retreat(step, nth_step(i), slot(d_output, nth_step(i)));
+    finish_backward(step, d_inputs);
+  }
+  if (residual_) step.backend.add(d_output, d_inputs.col_range(0, parts_.front().columns));
+}
+
+void RnnLayer::backward(const StepContext& step, const RnnGradients& gradients, const Chunk& chunk) {
+  const auto& [d_output, d_final, d_inputs] = gradients;
+  if (chunk.end == steps_) start_backward(step, d_final);
+  for (std::int64_t i = chunk.end - 1; i >= chunk.begin; --i)
+    retreat(step, nth_step(i), slot(d_output, nth_step(i)));
+  project_back(step, d_inputs, chunk);
+  if (residual_) {
+    step.backend.add(rows_of(d_output, chunk), rows_of(d_inputs, chunk).col_range(0, parts_.front().columns));
+  }
+}
+
+void RnnLayer::add_gradients(const StepContext& step) const {
+  const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
+  cell_->add_gradients(step, {ahead_, input, gates_, saved_, sums_});
 }
 
 CellLayer RnnLayer::whole() const {
@@ -89,28 +104,35 @@ CellLayer RnnLayer::whole() const {
           .reads_backwards = reads_backwards_};
 }
 
-void RnnLayer::drop_ahead(const StepContext& step, std::span<const Tensor> inputs) {
+void RnnLayer::drop_ahead(const StepContext& step, std::span<const Tensor> inputs, const Chunk& chunk) {
   if (step.dropout.rate == 0 && ahead_parts_ == 1) {
     ahead_ = inputs.front();
   } else {
     ahead_ = dropped_.row_range(0, steps_ * rows_);
+    const Tensor to = rows_of(ahead_, chunk);
     for (std::size_t p = 0; p < ahead_parts_; ++p) {
-      step.drop(inputs[p], ahead_.col_range(parts_[p].first, parts_[p].columns), dropout_, 0,
-                parts_[p].dropout_column);
+      step.drop(rows_of(inputs[p], chunk), to.col_range(parts_[p].first, parts_[p].columns), dropout_,
+                first_step(chunk), parts_[p].dropout_column);
     }
   }
 }
 
-void RnnLayer::drop_back(const StepContext& step, const Tensor& d_ahead) const {
+void RnnLayer::drop_back(const StepContext& step, const Tensor& d_ahead, const Chunk& chunk) const {
   if (d_ahead.data == nullptr) return;
   for (std::size_t p = 0; p < ahead_parts_; ++p) {
-    const Tensor d = d_ahead.col_range(parts_[p].first, parts_[p].columns);
-    step.drop(d, d, dropout_, 0, parts_[p].dropout_column);
+    const Tensor d = rows_of(d_ahead, chunk).col_range(parts_[p].first, parts_[p].columns);
+    step.drop(d, d, dropout_, first_step(chunk), parts_[p].dropout_column);
   }
 }
 
+void RnnLayer::project_back(const StepContext& step, const Tensor& d_ahead, const Chunk& chunk) const {
+  if (d_ahead.data == nullptr) return;
+  cell_->project_back(step, rows_of(gates_, chunk), rows_of(d_ahead, chunk));
+  drop_back(step, d_ahead, chunk);
+}
+
 void RnnLayer::read_ahead(const StepContext& step, std::span<const Tensor> inputs) {
-  drop_ahead(step, inputs);
+  drop_ahead(step, inputs, all());
   cell_->project(step, ahead_, gates_.row_range(0, steps_ * rows_));
 }
 
@@ -176,12 +198,9 @@ Tensor RnnLayer::d_input(const StepContext& step, std::size_t part, std::int64_t
 }
 
 void RnnLayer::finish_backward(const StepContext& step, const Tensor& d_ahead) {
-  step.replay(number_, 2, [&] {
-    const Tensor input = input_.row_range(reads_backwards_ ? sentences_ : 0, steps_ * sentences_);
-    cell_->add_gradients(step, {ahead_, input, gates_, saved_, sums_});
-    if (d_ahead.data == nullptr) return;
-    cell_->project_back(step, gates_, d_ahead);
-    drop_back(step, d_ahead);
+  step.replay(number_, 1, [&] {
+    add_gradients(step);
+    project_back(step, d_ahead, all());
   });
 }
 

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <memory>
 #include <span>
 #include <vector>
@@ -19,6 +20,26 @@ struct RnnLayerSettings {
   std::size_t number = 0;   ///< Of the layout.
 };
 
+/// What a layer reads that goes over a whole sequence.
+struct RnnInput {
+  std::array<Tensor, 2> parts;  ///< [steps * sentences, ...]: as many as the layer has.
+  Indices lengths = {};         ///< As in `CellStep`.
+  RnnState initial = {};        ///< Empty: zero.
+};
+
+/// The gradients of what such a layer gives and reads.
+struct RnnGradients {
+  Tensor d_output;
+  RnnState d_final;  ///< Empty: zero.
+  Tensor d_inputs;   ///< [steps * sentences, all parts]: to be set; may be empty, and the tensor of
+                     ///< `d_output`, unless the layer is residual.
+};
+
+/// Some of a sequence's steps, in the order in which a layer reads them.
+struct Chunk {
+  std::int64_t begin, end;
+};
+
 /// A recurrent layer with dropout on its input, for encoder, decoder and search. It runs over a whole
 /// sequence (`forward`, `backward`), or step by step for callers that make a step's input from the steps
 /// before (`start`, `put`, `advance`; `start_backward`, `retreat`, `finish_backward`). Products with the
@@ -35,13 +56,15 @@ class RnnLayer {
   void plan(Arena& arena, std::int64_t sentences, std::int64_t steps, std::size_t ahead, bool training,
             const Tensor& output = {});
 
-  /// All steps, with all parts of the input known ahead. An empty state is zero.
-  void forward(const StepContext& step, std::span<const Tensor> inputs, const Indices& lengths,
-               const RnnState& initial);
-  /// Adds to the parameters' gradients, and sets `d_inputs` [steps * sentences, all parts] (may be empty, and
-  /// the tensor of `d_output`, unless the layer is residual). An empty final gradient is zero.
-  void backward(const StepContext& step, const Tensor& d_output, const RnnState& d_final,
-                const Tensor& d_inputs);
+  /// All steps, with all parts of the input known ahead.
+  void forward(const StepContext& step, const RnnInput& from);
+  /// Also adds to the parameters' gradients.
+  void backward(const StepContext& step, const RnnGradients& gradients);
+  /// The same in chunks, forward from the first and backward from the last; those of the input and of its
+  /// gradient are all that a chunk reads and sets of these. `add_gradients` is for after all of backward's.
+  void forward(const StepContext& step, const RnnInput& from, const Chunk& chunk);
+  void backward(const StepContext& step, const RnnGradients& gradients, const Chunk& chunk);
+  void add_gradients(const StepContext& step) const;
 
   /// Reads the parts that are known ahead, for all steps.
   void read_ahead(const StepContext& step, std::span<const Tensor> inputs);
@@ -67,6 +90,7 @@ class RnnLayer {
   [[nodiscard]] std::int64_t inputs(std::size_t part) const { return parts_.at(part).columns; }
   [[nodiscard]] bool residual() const noexcept { return residual_; }
   [[nodiscard]] std::int64_t units() const noexcept { return cell_->units(); }
+  [[nodiscard]] std::int64_t steps() const noexcept { return steps_; }
 
   /// For a search, in which rows continue each other's steps: from now on there are as many rows as
   /// `sources`, at most those that `plan` has room for; the state of row r before step 0 is row sources[r] of
@@ -97,9 +121,17 @@ class RnnLayer {
     std::int64_t first, columns, dropout_column;
   };
 
-  void drop_ahead(const StepContext& step, std::span<const Tensor> inputs);
-  void drop_back(const StepContext& step, const Tensor& d_ahead) const;
+  void drop_ahead(const StepContext& step, std::span<const Tensor> inputs, const Chunk& chunk);
+  void drop_back(const StepContext& step, const Tensor& d_ahead, const Chunk& chunk) const;
+  void project_back(const StepContext& step, const Tensor& d_ahead, const Chunk& chunk) const;
   [[nodiscard]] CellLayer whole() const;
+  [[nodiscard]] Chunk all() const { return {0, steps_}; }
+  [[nodiscard]] std::int64_t first_step(const Chunk& chunk) const {
+    return reads_backwards_ ? steps_ - chunk.end : chunk.begin;
+  }
+  [[nodiscard]] Tensor rows_of(const Tensor& x, const Chunk& chunk) const {
+    return x.row_range(first_step(chunk) * sentences_, (chunk.end - chunk.begin) * rows_);
+  }
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t) const { return slot(x, t, rows_); }
   [[nodiscard]] Tensor slot(const Tensor& x, std::int64_t t, std::int64_t rows) const {
     return x.empty() ? Tensor() : x.row_range(t * sentences_, rows);

@@ -161,7 +161,7 @@ class Trainer {
     const double time_limit = seconds_left();
     bool saved_now = saved != nullptr;
     bool out_of_time = time_limit <= 0;
-    bool is_first = true;
+    bool is_first = true, is_first_queue = true;
     auto request = ddl::CheckpointRequest::none;
     std::string stopped = state_.early_stopping.reason(options_);
     while (!is_complete() && !out_of_time && stopped.empty() &&
@@ -169,9 +169,16 @@ class Trainer {
       // Rank 0's clock, which is the one that is saved.
       const bool time_is_up = context_.is_root() && seconds_since(begin_) >= time_limit;
       if (profile_ != nullptr) profile_->begin_step();
-      for (std::int64_t left = steps_to_event({eval_steps, score_steps}); left > 0 && step_.room() > 0;
-           --left)
+      const auto queued_from = Clock::now();
+      std::int64_t queued = 0;
+      for (const std::int64_t most = steps_to_event({eval_steps, score_steps});
+           queued < most && step_.room() > 0; ++queued)
         step_.queue();
+      // The first steps also bring memory and graphs into place.
+      if (!std::exchange(is_first_queue, false)) {
+        queued_steps_ += queued;
+        queueing_seconds_ += seconds_since(queued_from);
+      }
       const auto results =
           step_.collect(time_is_up, checkpoint_ != nullptr ? checkpoint_->votes() : ddl::CheckpointVotes{});
       out_of_time = results.back().stop;
@@ -213,6 +220,10 @@ class Trainer {
     const double seconds = seconds_since(begin_);
     if (progress)
       progress->note(fmt::format("trained to step {} in {}", state_.step, duration_text(seconds)));
+    if (progress && !backend_.host_accessible() && queued_steps_ > 0) {
+      progress->note(fmt::format("the host took {:.2f} ms to queue a step",
+                                 queueing_seconds_ / static_cast<double>(queued_steps_) * 1e3));
+    }
     if (profile_ != nullptr) {
       const std::string report = profile_->report();
       if (progress) progress->note(report);
@@ -569,6 +580,8 @@ class Trainer {
   RunState state_;
   double dev_perplexity_ = 0;  // the newest
   double seconds_before_ = 0;  // of earlier runs
+  double queueing_seconds_ = 0;
+  std::int64_t queued_steps_ = 0;
   Clock::time_point begin_;
   std::optional<std::int64_t> last_step_;  // of `train_part`
   std::string how_lstm_;                   // are computed, for the header

@@ -66,8 +66,10 @@ the_trainer_in_each_precision() {
   [ -x "$programs/ddl_nmt" ] || return 0
   gpu "$programs" --quick --only trainer "$work/trainer" || fail "$(cat "$work/printed")"
   for arithmetic in f32 tf32 bf16 f16; do
-    printed "^nmt_reference_$arithmetic +ok " "the trainer with $arithmetic"
-    printed "^$arithmetic +[0-9]+ " "the table of words/s with $arithmetic"
+    for batch in 4 2; do
+      printed "^nmt_reference_${arithmetic}_$batch +ok " "the trainer with $arithmetic and $batch sentences"
+      printed "^$arithmetic +$batch +[0-9]+ " "the table of words/s with $arithmetic and $batch sentences"
+    done
   done
   grep -q '"benchmark":"nmt_reference".*"device":"Emulated GPU"' "$work/trainer/gpu.jsonl" ||
     fail "figures do not name their device: $(cat "$work/trainer/gpu.jsonl")"

@@ -11,6 +11,7 @@
 #include "nmt_example/backend/cuda/devices.hpp"
 #include "nmt_example/backend/cuda/graphs.hpp"
 #include "nmt_example/backend/cuda/kernels.hpp"
+#include "nmt_example/backend/cuda/lanes.hpp"
 #include "nmt_example/backend/cuda/lstm_layers.hpp"
 #include "nmt_example/backend/cuda/memory.hpp"
 #include "nmt_example/backend/cuda/narrow_parameters.hpp"
@@ -45,33 +46,31 @@ class CudaBackend final : public Backend {
  public:
   CudaBackend(int device, const CudaPrecision& precision)
       : device_(cuda::select_device(device, precision)),
-        products_(precision.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F),
-        forked_(cuda::make_event()),
-        joined_(cuda::make_event()) {}
+        products_(precision.tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F) {}
 
   [[nodiscard]] std::string name() const override { return "cuda (" + device_.name + ")"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }
   [[nodiscard]] ddl::DataType narrow_type() const override { return device_.narrow_type; }
   [[nodiscard]] bool host_accessible() const override { return false; }
-  [[nodiscard]] CUstream_st* stream() const override { return main_.stream.get(); }
+  [[nodiscard]] CUstream_st* stream() const override { return lanes_.stream(); }
   void replay(const WorkKey& key, const std::function<void()>& work) override {
     graphs_.replay(key, queue(), narrow_parameters_, work);
   }
   void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override {
     // What computes whole layers has one handle and one working memory.
-    if (lstm_layers_ || lane_ != &main_) return Backend::side_by_side(first, second);
-    if (!beside_) beside_ = std::make_unique<Lane>();
-    wait_for(main_, forked_, *beside_);
-    first();
-    lane_ = beside_.get();
-    try {
-      second();
-    } catch (...) {
-      lane_ = &main_;
-      throw;
-    }
-    lane_ = &main_;
-    wait_for(*beside_, joined_, main_);
+    lstm_layers_ ? Backend::side_by_side(first, second) : lanes_.side_by_side(first, second);
+  }
+  void wavefront(std::size_t layers, std::size_t chunks,
+                 const std::function<void(std::size_t, std::size_t)>& work) override {
+    lanes_.wavefront(layers, chunks, work);
+  }
+  /// A product of a step, with as many rows as there are sentences, keeps a part of a large device busy:
+  /// about as many layers as are in a wave run at once. With fewer chunks, the first and the last layer would
+  /// be alone for longer; with more, products of the input would be as small as those of steps. What computes
+  /// whole layers needs all steps.
+  [[nodiscard]] std::int64_t chunk_steps(std::int64_t steps) const override {
+    constexpr std::int64_t chunks = 8;
+    return lstm_layers_ ? steps : (steps + chunks - 1) / chunks;
   }
   [[nodiscard]] bool records() const override { return true; }
 
@@ -162,8 +161,8 @@ class CudaBackend final : public Backend {
     // cuBLAS is column-major, so it sees the transposes: (A B)^T = B^T A^T.
     const float one = 1.0f, beta = accumulate ? 1.0f : 0.0f;
     assert(a.type == b.type && (c.type == ddl::DataType::f32 || c.type == a.type));
-    check(CublasLibrary::get().gemm(lane_->cublas.get(), operation(tb), operation(ta), c.cols, c.rows, inner,
-                                    &one, b.data, cublas_type(b.type), leading(b), a.data,
+    check(CublasLibrary::get().gemm(lanes_.current().cublas.get(), operation(tb), operation(ta), c.cols,
+                                    c.rows, inner, &one, b.data, cublas_type(b.type), leading(b), a.data,
                                     cublas_type(a.type), leading(a), &beta, c.data, cublas_type(c.type),
                                     leading(c), compute_type(a.type), CUBLAS_GEMM_DEFAULT),
           "cublasGemmEx");
@@ -181,7 +180,7 @@ class CudaBackend final : public Backend {
     if (lstm_layers_) lstm_layers_->parameters_changed();
   }
   [[nodiscard]] std::size_t product_bytes() const override {
-    return (beside_ ? 2 : 1) * cuda::cublas_workspace_bytes + narrow_parameters_.bytes();
+    return lanes_.count() * cuda::cublas_workspace_bytes + narrow_parameters_.bytes();
   }
   void add_row(const Tensor& row, const Tensor& to) override {
     cuda::add_row(queue(), row, to);
@@ -194,8 +193,8 @@ class CudaBackend final : public Backend {
 
   // Embedding -----------------------------------------------------------------------------------
   void embedding_backward(const Tensor& gradient, const Indices& ids, const Tensor& table_gradient) override {
-    double* const scratch = lane_->scratch.doubles(cuda::embedding_scratch(gradient), queue());
-    cuda::embedding_backward(queue(), gradient, ids, table_gradient, scratch);
+    cuda::embedding_backward(queue(), gradient, ids, table_gradient,
+                             scratch(cuda::embedding_scratch(gradient)));
     check_launch("embedding_backward");
   }
 
@@ -277,8 +276,7 @@ class CudaBackend final : public Backend {
     multiply_by_sentence(shape.sentences, weights, d_context, d_memory);
     if (score.v.data != nullptr) {
       const auto elements = static_cast<std::size_t>(keys.size());
-      double* const scratch = lane_->scratch.doubles((elements + 1) / 2, queue());
-      const Tensor d_v{scratch, keys.rows, keys.cols, keys.cols, ddl::DataType::f32};
+      const Tensor d_v{scratch((elements + 1) / 2), keys.rows, keys.cols, keys.cols, ddl::DataType::f32};
       cuda::additive_memory_backward(queue(), shape, score.v, query, keys, lengths, d_scores, d_keys, d_v);
       cuda::add_column_sums(queue(), d_v, d_score.v);
       check_launch("attention_memory_backward");
@@ -287,7 +285,7 @@ class CudaBackend final : public Backend {
     multiply_by_sentence(shape.sentences, d_scores, query, d_keys);
     if (score.scale.data == nullptr) return;
     cuda::attention_scale_backward(queue(), keys, score.scale, d_keys, d_score.scale,
-                                   lane_->scratch.doubles(static_cast<std::size_t>(keys.rows), queue()));
+                                   scratch(static_cast<std::size_t>(keys.rows)));
     check_launch("attention_memory_backward");
   }
   void scaled_direction(const Tensor& v, const Tensor& g, const Tensor& out) override {
@@ -310,8 +308,7 @@ class CudaBackend final : public Backend {
                              const Tensor& gradient, const double* scale, const Tensor& sums) override {
     assert(sums.type == ddl::DataType::f64 && (gradient.data == nullptr || gradient.data == logits.data));
     cuda::softmax_cross_entropy(queue(), logits, targets, static_cast<float>(label_smoothing), gradient,
-                                scale, sums,
-                                lane_->scratch.doubles(2 * static_cast<std::size_t>(logits.rows), queue()));
+                                scale, sums, scratch(2 * static_cast<std::size_t>(logits.rows)));
     check_launch("softmax_cross_entropy");
   }
   void log_softmax(const Tensor& logits) override {
@@ -328,12 +325,11 @@ class CudaBackend final : public Backend {
   // Optimisers ----------------------------------------------------------------------------------
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
     assert(tensors.values.contiguous() && tensors.gradients.contiguous());
-    double* const scratch =
-        tensors.sums.empty() ? nullptr : lane_->scratch.doubles(2 * cuda::update_blocks, queue());
+    double* const sums = tensors.sums.empty() ? nullptr : scratch(2 * cuda::update_blocks);
     bool changes_values = false;
     with_rule(rule, [&]<typename Rule>(const Rule&) { changes_values = Rule::use.value; });
     cuda::update(
-        queue(), rule, tensors, settings, scratch,
+        queue(), rule, tensors, settings, sums,
         changes_values ? narrow_parameters_.updated_with(tensors.values) : std::vector<cuda::CopiedRange>());
     check_launch("update");
   }
@@ -344,8 +340,7 @@ class CudaBackend final : public Backend {
     check_launch("scale_layers");
   }
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
-    double* const scratch = lane_->scratch.doubles(cuda::update_blocks, queue());
-    cuda::largest_magnitude(queue(), x, result, scratch);
+    cuda::largest_magnitude(queue(), x, result, scratch(cuda::update_blocks));
     check_launch("largest_magnitude");
   }
   void end_step(const StepRules& rules, const StepInput& input, StepState* state,
@@ -355,19 +350,10 @@ class CudaBackend final : public Backend {
   }
 
  private:
-  /// What work needs that is queued beside other work.
-  struct Lane {
-    cuda::Stream stream = cuda::make_stream();
-    std::shared_ptr<void> workspace = cuda::allocate_device(cuda::cublas_workspace_bytes, stream.get());
-    cuda::Cublas cublas = cuda::make_cublas(stream.get(), workspace);
-    cuda::Scratch scratch = {};
-  };
-
-  [[nodiscard]] cudaStream_t queue() const { return lane_->stream.get(); }
-  /// Work that is queued later in `waiting` begins when what is queued in `lane` has ended.
-  static void wait_for(const Lane& lane, const cuda::Event& event, const Lane& waiting) {
-    check(cudaEventRecord(event.get(), lane.stream.get()), "cudaEventRecord");
-    check(cudaStreamWaitEvent(waiting.stream.get(), event.get(), 0), "cudaStreamWaitEvent");
+  [[nodiscard]] cudaStream_t queue() const { return lanes_.current().stream.get(); }
+  /// Valid until the next call in the same lane.
+  [[nodiscard]] double* scratch(std::size_t count) {
+    return lanes_.current().scratch.doubles(count, queue());
   }
 
   static cublasOperation_t operation(Transpose transpose) {
@@ -386,10 +372,11 @@ class CudaBackend final : public Backend {
     // A sentence's rows are a batch apart; the next sentence begins a row later. cuBLAS sees transposes.
     const float one = 1.0f, none = 0.0f;
     check(CublasLibrary::get().gemm_strided_batched(
-              lane_->cublas.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one, x.data,
-              cublas_type(x.type), leading(x) * sentences, leading(x), scores.data, cublas_type(scores.type),
-              leading(scores) * sentences, leading(scores), &none, out.data, cublas_type(out.type),
-              leading(out) * sentences, leading(out), sentences, compute_type(x.type), CUBLAS_GEMM_DEFAULT),
+              lanes_.current().cublas.get(), CUBLAS_OP_N, CUBLAS_OP_T, out.cols, scores.cols, steps, &one,
+              x.data, cublas_type(x.type), leading(x) * sentences, leading(x), scores.data,
+              cublas_type(scores.type), leading(scores) * sentences, leading(scores), &none, out.data,
+              cublas_type(out.type), leading(out) * sentences, leading(out), sentences, compute_type(x.type),
+              CUBLAS_GEMM_DEFAULT),
           "cublasGemmStridedBatchedEx");
   }
 
@@ -434,10 +421,7 @@ class CudaBackend final : public Backend {
 
   cuda::Device device_;
   cublasComputeType_t products_;  // of fp32
-  Lane main_;
-  std::unique_ptr<Lane> beside_;  // made when it is needed
-  Lane* lane_ = &main_;           // of the work that is queued now
-  cuda::Event forked_, joined_;
+  cuda::Lanes lanes_;
   cuda::Uploader uploader_;
   cuda::Graphs graphs_;
   std::unique_ptr<cuda::LstmLayers> lstm_layers_;

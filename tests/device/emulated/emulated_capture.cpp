@@ -86,7 +86,7 @@ cudaError_t capture_obstacle(const CUstream_st& stream) {
 
 void capture_work(CUstream_st& stream, Work work) {
   Graph& graph = *stream.capture->graph;
-  graph.nodes.push_back({stream.device, std::move(work), std::move(stream.tips)});
+  graph.nodes.push_back({stream.device, stream.number, std::move(work), std::move(stream.tips)});
   stream.tips = {graph.nodes.size() - 1};
 }
 

@@ -24,10 +24,18 @@
 /// - cudaMemcpy from pageable memory returns before the device has the data. Streams that do not synchronise
 ///   with the default stream do not wait for it.
 /// - Captured work does not run; calls that a capture prohibits fail and invalidate it.
+/// - Work may take turns, so that what should wait for other work, and does not, comes before it.
 /// - A device's fault is the result of all later calls that use it.
 ///
 /// It emulates neither speed nor nvcc's compilation of kernels.
 namespace emulated_cuda {
+
+/// Which of the work that may begin does so.
+enum class Turns {
+  all,           ///< All of it, at once.
+  oldest_first,  ///< One piece after the other, only while the host waits: that of the stream made first.
+  newest_first,  ///< The same with the stream made last.
+};
 
 /// The emulated machine. Initialised at first use from the variable EMULATED_CUDA, with the names below:
 /// "devices=2,peers=0".
@@ -45,6 +53,7 @@ struct Machine {
   std::string refused;         ///< Name of a function that fails with cudaErrorUnknown.
   bool ucx = true;             ///< Whether UCX supports the devices' memory.
   int unlike = -1;             ///< A device of another kind; -1: none.
+  Turns turns = Turns::all;    ///< In the environment: all, oldest_first or newest_first.
 };
 Machine& machine();
 

@@ -1,5 +1,6 @@
 // Graphs: replays of captured work.
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -31,25 +32,39 @@ class Run : public std::enable_shared_from_this<Run> {
   void start() {
     if (graph_->nodes.empty()) return completed_();
     for (std::size_t node = 0; node < graph_->nodes.size(); ++node) {
-      if (graph_->nodes[node].after.empty()) start(node);
+      if (graph_->nodes[node].after.empty()) ready_.push_back(node);
     }
+    start_ready();
   }
 
  private:
+  void start_ready() {
+    if (machine().turns == Turns::all) {
+      for (const std::size_t node : std::exchange(ready_, {})) start(node);
+      return;
+    }
+    const auto next = std::ranges::min_element(ready_, is_before,
+                                               [&](std::size_t node) { return graph_->nodes[node].stream; });
+    const std::size_t node = *next;
+    ready_.erase(next);
+    start(node);
+  }
   void start(std::size_t node) {
     const Graph::Node& started = graph_->nodes[node];
     emulated_cuda::start(started.device, started.work, [own = shared_from_this(), node] { own->end(node); });
   }
   void end(std::size_t node) {
     for (const std::size_t next : next_[node]) {
-      if (--missing_[next] == 0) start(next);
+      if (--missing_[next] == 0) ready_.push_back(next);
     }
-    if (--left_ == 0) completed_();
+    if (--left_ == 0) return completed_();
+    if (!ready_.empty()) start_ready();
   }
 
   std::shared_ptr<const Graph> graph_;
   std::function<void()> completed_;
   std::size_t left_;
+  std::vector<std::size_t> ready_;              // nodes that may start
   std::vector<std::size_t> missing_;            // by node: number of incomplete predecessors
   std::vector<std::vector<std::size_t>> next_;  // by node: successors
 };

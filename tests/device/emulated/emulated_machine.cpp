@@ -16,6 +16,12 @@
 namespace emulated_cuda {
 namespace {
 
+Turns turns_of(const std::string& name) {
+  static const std::map<std::string, Turns> names = {
+      {"all", Turns::all}, {"oldest_first", Turns::oldest_first}, {"newest_first", Turns::newest_first}};
+  return names.at(name);
+}
+
 Machine from_environment() {
   Machine machine;
   const auto integer = [](int& of) { return [&of](const std::string& value) { of = std::stoi(value); }; };
@@ -37,6 +43,7 @@ Machine from_environment() {
       {"refused", [&](const std::string& value) { machine.refused = value; }},
       {"ucx", flag(machine.ucx)},
       {"unlike", integer(machine.unlike)},
+      {"turns", [&](const std::string& value) { machine.turns = turns_of(value); }},
   };
   const char* const variable = std::getenv("EMULATED_CUDA");
   std::istringstream stream(variable == nullptr ? "" : variable);

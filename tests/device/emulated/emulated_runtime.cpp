@@ -58,6 +58,36 @@ void run_host_call(const HostCall& call, std::function<void()> completed) {
   });
 }
 
+/// Starts the work that has the next turn, while the host waits.
+void take_turns() {
+  Runtime& all = runtime();
+  while (all.hosts_waiting > 0 && !all.has_turn) {
+    QueuePointer next;
+    for (const QueuePointer& queue : all.waiting) {
+      const Command& first = *queue->waiting.front();
+      if (can_leave(first) && (!next || is_before(first.stream, next->waiting.front()->stream))) next = queue;
+    }
+    if (!next) return;
+    const CommandPointer command = std::move(next->waiting.front());
+    next->waiting.pop_front();
+    if (next->waiting.empty()) std::erase(all.waiting, next);
+    all.has_turn = true;
+    start(command->device, command->work, [command] {
+      complete(*command);
+      runtime().has_turn = false;
+    });
+  }
+}
+
+template <typename IsOver>
+void wait_until(Lock& lock, const IsOver& is_over) {
+  Runtime& all = runtime();
+  ++all.hosts_waiting;
+  if (machine().turns != Turns::all) take_turns();
+  all.changed.wait(lock, is_over);
+  --all.hosts_waiting;
+}
+
 }  // namespace
 
 Runtime& runtime() {
@@ -73,7 +103,7 @@ Device& device_in_use(int number) {
   for (auto* queues : {&device.queues, &device.urgent_queues}) {
     for (std::size_t i = 0; i < connections(); ++i) queues->push_back(std::make_shared<HardwareQueue>());
   }
-  device.default_stream = new CUstream_st{number, device.queues[0], false, false};
+  device.default_stream = new CUstream_st{number, device.queues[0], false, false, 0};
   device.streams = 1;
   return device;
 }
@@ -104,8 +134,16 @@ void start(int device, const Work& work, std::function<void()> completed) {
       work);
 }
 
+bool is_before(std::uint64_t stream, std::uint64_t other) {
+  return machine().turns == Turns::oldest_first ? stream < other : stream > other;
+}
+
 void advance() {
   Runtime& all = runtime();
+  if (machine().turns != Turns::all) {
+    take_turns();
+    return all.changed.notify_all();
+  }
   do {
     all.has_progress = false;
     for (std::size_t i = 0; i < all.waiting.size(); ++i) {
@@ -121,16 +159,22 @@ void advance() {
   all.changed.notify_all();
 }
 
+void let_begin() {
+  ++runtime().hosts_waiting;
+  advance();
+  --runtime().hosts_waiting;
+}
+
 void wait_for_device(int device, Lock& lock) {
   Device& waited = device_in_use(device);
   const std::uint64_t last = waited.submitted;
-  runtime().changed.wait(lock, [&] {
+  wait_until(lock, [&] {
     return waited.fault != cudaSuccess || waited.unfinished.empty() || *waited.unfinished.begin() > last;
   });
 }
 
 void wait_for(const Command& command, Lock& lock) {
-  runtime().changed.wait(lock, [&] { return command.is_done || is_lost(command.device); });
+  wait_until(lock, [&] { return command.is_done || is_lost(command.device); });
 }
 
 CommandPointer submit(cudaStream_t stream, Work work, std::vector<CommandPointer> after) {
@@ -139,7 +183,7 @@ CommandPointer submit(cudaStream_t stream, Work work, std::vector<CommandPointer
   const std::lock_guard submission(device.submission);
   Lock lock(all.mutex);
   HardwareQueue& queue = *stream->queue;
-  all.changed.wait(lock, [&] { return queue.entries < machine().launches || device.fault != cudaSuccess; });
+  wait_until(lock, [&] { return queue.entries < machine().launches || device.fault != cudaSuccess; });
   const auto follow = [&](const CommandPointer& before) {
     if (before && !before->is_done) after.push_back(before);
   };
@@ -152,8 +196,8 @@ CommandPointer submit(cudaStream_t stream, Work work, std::vector<CommandPointer
   } else if (stream->is_blocking) {
     follow(device.default_stream->last);
   }
-  auto command = std::make_shared<Command>(
-      Command{stream->device, ++device.submitted, stream->queue, std::move(work), std::move(after)});
+  auto command = std::make_shared<Command>(Command{stream->device, ++device.submitted, stream->number,
+                                                   stream->queue, std::move(work), std::move(after)});
   device.unfinished.insert(device.unfinished.end(), command->number);
   stream->last = command;
   ++queue.entries;

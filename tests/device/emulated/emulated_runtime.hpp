@@ -37,6 +37,7 @@ using QueuePointer = std::shared_ptr<HardwareQueue>;
 struct Command {
   int device;
   std::uint64_t number;  ///< Position on its device, in the order of submission.
+  std::uint64_t stream;  ///< The stream's number.
   QueuePointer queue;
   Work work;
   std::vector<CommandPointer> after;  ///< Commands that must complete before this one leaves its queue.
@@ -82,6 +83,9 @@ struct Runtime {
   std::array<Device, most_devices> devices;
   std::vector<QueuePointer> waiting;  ///< Queues that hold commands.
   bool has_progress = false;          ///< Set by progress since `advance` last checked all queues.
+  std::uint64_t streams = 0;          ///< Number of streams that have been made, but for default ones.
+  int hosts_waiting = 0;              ///< Number of calls that wait for work.
+  bool has_turn = false;              ///< Whether a piece of work has its turn.
 };
 Runtime& runtime();
 
@@ -91,8 +95,12 @@ using Lock = std::unique_lock<std::mutex>;
 
 /// Device `number`, with its hardware queues, which are made at first use.
 Device& device_in_use(int number);
-/// Starts all work that can leave its queue, and wakes up waiting threads.
+/// Starts all work that can leave its queue, or has its turn, and wakes up waiting threads.
 void advance();
+/// Lets a piece of work begin, if work takes turns: the host asks whether some is complete.
+void let_begin();
+/// Whether work of the first stream comes before work of the second, where work takes turns.
+bool is_before(std::uint64_t stream, std::uint64_t other);
 /// Starts the work. Calls `completed`, which keeps the work alive, when it is complete, possibly at once.
 void start(int device, const Work& work, std::function<void()> completed);
 void start_kernel(int device, const Kernel& kernel, std::function<void()> completed);
@@ -120,6 +128,7 @@ struct CUstream_st {
   emulated_cuda::QueuePointer queue;
   bool is_blocking;
   bool is_urgent;
+  std::uint64_t number;  ///< In the order in which streams were made; 0: a default stream.
   emulated_cuda::CommandPointer last = nullptr;
   std::shared_ptr<emulated_cuda::Capture> capture = nullptr;
   std::vector<std::size_t> tips = {};  ///< Of its capture: what the stream's next node comes after.

@@ -25,7 +25,8 @@ cudaError_t make_stream(const char* function, cudaStream_t* stream, unsigned fla
   auto& queues = is_urgent ? device.urgent_queues : device.queues;
   std::size_t& streams = is_urgent ? device.urgent_streams : device.streams;
   const bool is_blocking = (flags & cudaStreamNonBlocking) == 0;
-  *stream = new CUstream_st{current_device(), queues[streams++ % queues.size()], is_blocking, is_urgent};
+  *stream = new CUstream_st{current_device(), queues[streams++ % queues.size()], is_blocking, is_urgent,
+                            ++runtime().streams};
   if (is_blocking) device.blocking.push_back(*stream);
   return cudaSuccess;
 }
@@ -65,6 +66,7 @@ cudaError_t cudaStreamQuery(cudaStream_t handle) {
   const cudaStream_t stream = stream_of(handle);
   if (const cudaError_t error = call_on(*stream); error != cudaSuccess) return result(error);
   if (const cudaError_t error = device_of(stream->device).fault; error != cudaSuccess) return result(error);
+  let_begin();
   return !stream->last || stream->last->is_done ? cudaSuccess : result(cudaErrorNotReady);
 }
 
@@ -150,6 +152,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   const Lock lock(runtime().mutex);
   if (const cudaError_t error = call_on(*event); error != cudaSuccess) return result(error);
   if (const cudaError_t error = device_of(event->device).fault; error != cudaSuccess) return result(error);
+  let_begin();
   return !event->recorded || event->recorded->is_done ? cudaSuccess : result(cudaErrorNotReady);
 }
 

@@ -50,6 +50,7 @@ using Work = std::variant<Mark, Copy, HostCall, ValueWrite, Kernel, Replay>;
 struct Graph {
   struct Node {
     int device;
+    std::uint64_t stream;  ///< Number of the stream that was captured.
     Work work;
     std::vector<std::size_t> after;  ///< Earlier nodes.
   };
