@@ -363,12 +363,12 @@ struct CudaPrecision {
 
 /// An fp32 backend on one CUDA device, whose sums are fp32 for 16-bit tensors too. All work is queued on one
 /// stream, in order, but that of `side_by_side` and `wavefront` on several, which wait for each other; only
-/// `download` and large uploads make the host wait. Sums do
-/// not depend on the order of threads: the same calls give the same bits. For one thread, which must have no
-/// other CUDA device selected while it uses the backend. Errors: `unsupported` in a build without CUDA, on a
-/// machine without a usable driver or device, and for a `device` that is not below `cuda_devices()` or has no
-/// such products, each saying what was found and what to do; calls throw `internal` with what CUDA reports;
-/// `allocate` throws `unsupported` if the device's memory is full.
+/// `download` and large uploads make the host wait. Sums do not depend on the order of threads: the same
+/// calls give the same bits. For one thread, which must have no other CUDA device selected while it uses the
+/// backend. Errors: `unsupported` in a build without CUDA, on a machine without a usable driver or device,
+/// and for a `device` that is not below `cuda_devices()` or has no such products, each saying what was found
+/// and what to do; calls throw `internal` with what CUDA reports; `allocate` throws `unsupported` if the
+/// device's memory is full.
 std::unique_ptr<Backend> make_cuda_backend(int device, const CudaPrecision& precision = {});
 /// The number of CUDA devices, at least 1. Throws `unsupported` like `make_cuda_backend`.
 int cuda_devices();

@@ -9,7 +9,6 @@
 #include "nmt_example/model/rnn_stack.hpp"
 
 namespace nmt {
-namespace {}  // namespace
 
 Decoder::Decoder(ParameterLayout& layout, const ModelShape& shape, std::int64_t depth)
     : embedded_columns_(shape.target_embedding),

@@ -60,8 +60,9 @@ class RnnLayer {
   void forward(const StepContext& step, const RnnInput& from);
   /// Also adds to the parameters' gradients.
   void backward(const StepContext& step, const RnnGradients& gradients);
-  /// The same in chunks, forward from the first and backward from the last; those of the input and of its
-  /// gradient are all that a chunk reads and sets of these. `add_gradients` is for after all of backward's.
+  /// The same for one chunk after the other: forward from the first, backward from the last. A chunk reads
+  /// the input of its own steps alone, and sets the gradient of that; in the end, `add_gradients` adds to the
+  /// parameters'.
   void forward(const StepContext& step, const RnnInput& from, const Chunk& chunk);
   void backward(const StepContext& step, const RnnGradients& gradients, const Chunk& chunk);
   void add_gradients(const StepContext& step) const;

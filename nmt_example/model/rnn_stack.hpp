@@ -11,7 +11,7 @@
 /// Layers that go over a whole sequence, each of which reads the output of the one below, all in the same
 /// direction. Where the backend cuts sequences into chunks, a layer computes a chunk beside the layer below,
 /// which computes the next one; backward likewise, from the top. `number`: of such layers together, in the
-/// layout. No two layers share memory in which a chunk of one could meet another chunk of the other.
+/// layout. Gradients of layers' outputs may replace each other: a chunk is of the same steps in all layers.
 namespace nmt {
 
 /// A sequence cut into chunks of equal length; the last may be shorter.

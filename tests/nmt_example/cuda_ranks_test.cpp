@@ -60,6 +60,17 @@ Course course_of(const Options& options, bool on_devices) {
   return course;
 }
 
+// Ranks would reduce gradients to which layers beside each other still add.
+TEST(CudaRanks, ReduceGradientsOfLayersThatRunBesideEachOther) {
+  Options options = small_training_options();
+  options.attention = AttentionKind::none;
+  options.num_layers = 4;
+  const Course expected = course_of(options, false), found = course_of(options, true);
+  for (std::size_t i = 0; i < found.losses.size(); ++i)
+    EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-4 * expected.losses[i]) << "step " << i + 1;
+  EXPECT_EQ(course_of(options, true).parameters, found.parameters) << "other bits the second time";
+}
+
 // Mixed precision would train another model on devices than on CPUs, or send and keep twice the bytes.
 TEST(CudaRanks, TrainInMixedPrecisionWithGradientsOf16Bits) {
   for (const auto& [sharded, sparse] : {std::pair(false, false), {true, false}, {false, true}}) {

@@ -91,6 +91,13 @@ TEST_P(LstmLayersTraining, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
   EXPECT_EQ(losses("resumed"), whole);
 }
 
+// A user would not see that the host holds up the device.
+TEST_P(LstmLayersTraining, SaysHowLongTheHostTakes) {
+  const std::string printed = run("timed");
+  EXPECT_NE(printed.find("the host took "), std::string::npos) << printed;
+  EXPECT_NE(printed.find(" ms to queue a step\n"), std::string::npos) << printed;
+}
+
 INSTANTIATE_TEST_SUITE_P(Methods, LstmLayersTraining,
                          testing::Values(LstmMethod::automatic, LstmMethod::loop, LstmMethod::cudnn),
                          [](const auto& test) { return std::string(name_of(test.param)); });
