@@ -207,8 +207,8 @@ class Backend {
                        const Indices& samples, std::int64_t first_position, std::int64_t first_column) = 0;
 
   // LSTM ----------------------------------------------------------------------------------------
-  /// How to compute whole layers from now on (not `automatic`); with `loop`, `lstm_layer_forward` returns
-  /// false. Returns empty, or changes nothing and returns why it cannot, and what to do.
+  /// How to compute whole layers from now on (not `automatic`); `lstm_layer_forward` returns false but with
+  /// `cudnn`, and `chunk_steps` returns all steps but with `wavefront`. Returns empty, or changes nothing and returns why it cannot, and what to do.
   virtual std::string use_lstm(LstmMethod method) {
     return method == LstmMethod::loop ? "" : "only --device=cuda has other ways than --rnn=loop";
   }

@@ -36,7 +36,7 @@ enum class SubwordOption : std::uint8_t { none, bpe, spm };
 enum class DeviceKind : std::uint8_t { cpu, cuda };
 enum class Dtype : std::uint8_t { f32, tf32, mixed };
 enum class MixedType : std::uint8_t { automatic, bf16, f16 };
-enum class LstmMethod : std::uint8_t { automatic, loop, cudnn };
+enum class LstmMethod : std::uint8_t { automatic, loop, wavefront, cudnn };
 enum class LossScaling : std::uint8_t { automatic, off, constant, backoff, log_max };
 enum class InferMode : std::uint8_t { greedy, sample, beam_search };
 
@@ -128,8 +128,11 @@ template <>
 inline constexpr std::array choices_of<MixedType> = std::to_array<Choice<MixedType>>(
     {{"auto", MixedType::automatic}, {"bf16", MixedType::bf16}, {"f16", MixedType::f16}});
 template <>
-inline constexpr std::array choices_of<LstmMethod> = std::to_array<Choice<LstmMethod>>(
-    {{"auto", LstmMethod::automatic}, {"loop", LstmMethod::loop}, {"cudnn", LstmMethod::cudnn}});
+inline constexpr std::array choices_of<LstmMethod> =
+    std::to_array<Choice<LstmMethod>>({{"auto", LstmMethod::automatic},
+                                       {"loop", LstmMethod::loop},
+                                       {"wavefront", LstmMethod::wavefront},
+                                       {"cudnn", LstmMethod::cudnn}});
 template <>
 inline constexpr std::array choices_of<LossScaling> =
     std::to_array<Choice<LossScaling>>({{"auto", LossScaling::automatic},

@@ -313,10 +313,11 @@ std::vector<Flag> make_table() {
                 "Where to compute; with cuda, the ranks of a host take its devices in turn"}),
       this_run(
           {"rnn", distribution, choice<&O::rnn>(),
-           "How LSTM layers that read whole sentences are computed: step by step (loop), or with cuda "
-           "all steps at once, by cuDNN. auto: training on cuda measures both, and goes on with the faster "
-           "if its gradients are the loop's, up to rounding; a run that goes on from a checkpoint keeps its "
-           "choice; all else uses loop"}),
+           "How LSTM layers that read whole sentences are computed: step by step (loop), or with cuda layers "
+           "beside each other, each some steps behind the one that it reads (wavefront), or all steps of a "
+           "layer at once (cudnn). auto: training on cuda measures all, and goes on with the fastest whose "
+           "gradients are the loop's, up to rounding; a run that goes on from a checkpoint keeps its choice; "
+           "all else uses loop"}),
       this_run({"threads", distribution, &O::threads,
                 "Threads per rank; 0: processors of the host / ranks on it", between(0, 4096)}),
       {"lr_scaling", distribution, choice<&O::lr_scaling>(),

@@ -42,8 +42,9 @@ void check_model(const Options& options) {
   require(!scales || options.dtype == Dtype::mixed,
           fmt::format("--loss_scaling={}: needs --dtype=mixed; gradients of f32 do not vanish",
                       name_of(options.loss_scaling)));
-  require(options.rnn != LstmMethod::cudnn || options.device == DeviceKind::cuda,
-          "--rnn=cudnn: needs --device=cuda");
+  require(options.rnn == LstmMethod::automatic || options.rnn == LstmMethod::loop ||
+              options.device == DeviceKind::cuda,
+          fmt::format("--rnn={}: needs --device=cuda", name_of(options.rnn)));
   require(!options.profile || options.device == DeviceKind::cpu,
           "--profile: measures operations on CPUs only; leave it or --device=cuda out");
   const bool attends = options.attention != AttentionKind::none;

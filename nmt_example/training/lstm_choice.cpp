@@ -127,35 +127,58 @@ double difference(const std::vector<float>& actual, const std::vector<float>& ex
   return std::sqrt(squares / std::max(all, 1e-30));
 }
 
-LstmChoice faster(const Options& options, Backend& backend, Model& model, const Dataset& train) {
+/// `others`: methods besides the loop.
+LstmChoice fastest(const Options& options, Backend& backend, Model& model, const Dataset& train,
+                   std::span<const LstmMethod> others) {
   const Batch batch = batch_of(options, train), beginning = beginning_of(batch);
   Trial trial(options, backend, model);
-  const double by_loop = trial.seconds(batch);
+  double least = trial.seconds(batch);
   const std::vector<float> expected = trial.gradients(beginning);
+  const double most = rounding(options, backend);
   LstmChoice choice;
-  std::string other;
-  backend.use_lstm(LstmMethod::cudnn);
-  try {
-    const double by_cudnn = trial.seconds(batch);
-    const double differs = difference(trial.gradients(beginning), expected);
-    const double most = rounding(options, backend);
-    other = fmt::format("{:.1f} ms", 1e3 * by_cudnn);
-    if (!std::isfinite(differs)) {
-      other += ", not taken: there are gradients that are not finite, which cannot be compared";
-    } else if (differs > most) {
-      other += fmt::format(
-          ", not taken: its gradients differ by {:.3g} of their norm over {} words, expected {} at most",
-          differs, compared_steps, most);
-    } else if (by_cudnn < by_loop) {
-      choice.method = LstmMethod::cudnn;
+  std::string times = fmt::format("loop {:.1f} ms", 1e3 * least);
+  for (const LstmMethod method : others) {
+    times += fmt::format(", {} ", name_of(method));
+    backend.use_lstm(method);
+    try {
+      const double seconds = trial.seconds(batch);
+      const double differs = difference(trial.gradients(beginning), expected);
+      times += fmt::format("{:.1f} ms", 1e3 * seconds);
+      if (!std::isfinite(differs)) {
+        times += " (not taken: there are gradients that are not finite, which cannot be compared)";
+      } else if (differs > most) {
+        times += fmt::format(
+            " (not taken: its gradients differ by {:.3g} of their norm over {} words, expected {} at most)",
+            differs, compared_steps, most);
+      } else if (seconds < least) {
+        choice.method = method;
+        least = seconds;
+      }
+    } catch (const ddl::Error& error) {
+      if (error.code() != ddl::ErrorCode::unsupported) throw;
+      times += error.what();
     }
-  } catch (const ddl::Error& error) {
-    if (error.code() != ddl::ErrorCode::unsupported) throw;
-    other = error.what();
   }
-  choice.reason = fmt::format("LSTM layers by {}; a batch takes: loop {:.1f} ms, cudnn {}",
-                              name_of(choice.method), 1e3 * by_loop, other);
+  choice.reason = fmt::format("LSTM layers by {}; a batch takes: {}", name_of(choice.method), times);
   return choice;
+}
+
+/// The methods besides the loop that all ranks' backends have. `why_not` gets what they are without.
+std::vector<LstmMethod> methods_of_all(ddl::Context& context, Backend& backend, std::string& why_not) {
+  std::vector<LstmMethod> methods;
+  for (const LstmMethod method : {LstmMethod::wavefront, LstmMethod::cudnn}) {
+    const std::string problem = backend.use_lstm(method);
+    double ranks_without[1] = {problem.empty() ? 0.0 : 1.0};
+    context.communicator().all_reduce(std::span(ranks_without));
+    if (ranks_without[0] == 0) {
+      methods.push_back(method);
+    } else {
+      why_not += fmt::format(", without {}: {}", name_of(method),
+                             problem.empty() ? "other ranks do not have it" : problem);
+    }
+  }
+  backend.use_lstm(LstmMethod::loop);
+  return methods;
 }
 
 }  // namespace
@@ -163,26 +186,23 @@ LstmChoice faster(const Options& options, Backend& backend, Model& model, const 
 LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& backend, Model& model,
                        const Dataset& train, const std::string& saved) {
   if (options.device == DeviceKind::cpu || options.unit_type != UnitType::lstm) return {};
-  const std::string why_not = backend.use_lstm(LstmMethod::cudnn);
-  double ranks_without[1] = {why_not.empty() ? 0.0 : 1.0};
-  context.communicator().all_reduce(std::span(ranks_without));
-  const bool has_cudnn = ranks_without[0] == 0;
-  backend.use_lstm(LstmMethod::loop);
+  std::string why_not;
+  const std::vector<LstmMethod> others = methods_of_all(context, backend, why_not);
   LstmChoice choice;
   const auto known = std::ranges::find(choices_of<LstmMethod>, saved, &Choice<LstmMethod>::name);
   const bool goes_on = known != choices_of<LstmMethod>.end() &&
-                       (known->value == LstmMethod::loop || (known->value == LstmMethod::cudnn && has_cudnn));
+                       (known->value == LstmMethod::loop || std::ranges::count(others, known->value) > 0);
   if (goes_on) {
     choice = {known->value, fmt::format("LSTM layers by {}, as in the checkpoint", saved)};
-  } else if (!has_cudnn) {
-    choice.reason = "LSTM layers by loop, without cudnn: " +
-                    (why_not.empty() ? std::string("other ranks do not have it") : why_not);
+  } else if (others.empty()) {
+    choice.reason = "LSTM layers by loop";
   } else {
     context.root_only("choose how to compute LSTM layers",
-                      [&] { choice = faster(options, backend, model, train); });
+                      [&] { choice = fastest(options, backend, model, train, others); });
     const std::string name = context.broadcast_string(name_of(choice.method));
     choice.method = std::ranges::find(choices_of<LstmMethod>, name, &Choice<LstmMethod>::name)->value;
   }
+  if (!goes_on) choice.reason += why_not;
   backend.use_lstm(choice.method);
   return choice;
 }

@@ -15,9 +15,9 @@ struct LstmChoice {
 };
 
 /// Chooses for --rnn=auto how all ranks compute LSTM layers, and makes the backend do so. Keeps `saved`, a
-/// method that an earlier part of the run chose. Without one, and if all ranks have cuDNN, rank 0 computes a
-/// batch both ways: cuDNN is chosen if it is faster and the gradients of the sentences' first words are the
-/// loop's, up to rounding. Replaces the gradients. Collective; errors are agreed.
+/// method that an earlier part of the run chose. Else rank 0 computes a batch by each method that all ranks
+/// have: the fastest is chosen whose gradients of the sentences' first words are the loop's, up to rounding.
+/// Replaces the gradients. Collective; errors are agreed.
 LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& backend, Model& model,
                        const Dataset& train, const std::string& saved);
 

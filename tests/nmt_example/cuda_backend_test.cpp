@@ -25,7 +25,13 @@ std::string no_device() {
   return "";
 }
 
-const BackendCase cuda_case{"Cuda", [] { return make_cuda_backend(0); }, no_device};
+const BackendCase cuda_case{"Cuda",
+                            [] {
+                              std::unique_ptr<Backend> backend = make_cuda_backend(0);
+                              backend->use_lstm(LstmMethod::wavefront);  // on more streams than the loop
+                              return backend;
+                            },
+                            no_device};
 
 class Cuda : public testing::Test {
  protected:

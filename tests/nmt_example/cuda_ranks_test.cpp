@@ -65,6 +65,7 @@ TEST(CudaRanks, ReduceGradientsOfLayersThatRunBesideEachOther) {
   Options options = small_training_options();
   options.attention = AttentionKind::none;
   options.num_layers = 4;
+  options.rnn = LstmMethod::wavefront;
   const Course expected = course_of(options, false), found = course_of(options, true);
   for (std::size_t i = 0; i < found.losses.size(); ++i)
     EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-4 * expected.losses[i]) << "step " << i + 1;

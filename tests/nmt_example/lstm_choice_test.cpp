@@ -14,14 +14,15 @@
 namespace nmt::test {
 namespace {
 
-/// Has a second method, which is missing, cannot compute layers, computes what the loop does, nothing, or
-/// what is no number.
+/// Has a second method, cudnn, which is missing, cannot compute layers, computes what the loop does, nothing,
+/// or what is no number.
 class TwoMethods final : public WrappedBackend {
  public:
   enum class Second { missing, failing, right, wrong, undefined };
   explicit TwoMethods(Second second) : WrappedBackend(make_cpu_backend(1)), second_(second) {}
 
   std::string use_lstm(LstmMethod method) override {
+    if (method == LstmMethod::wavefront) return "it is on GPUs alone";
     if (method != LstmMethod::loop && second_ == Second::missing) return "it is not installed";
     method_ = method;
     return "";

@@ -99,7 +99,8 @@ TEST_P(LstmLayersTraining, SaysHowLongTheHostTakes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Methods, LstmLayersTraining,
-                         testing::Values(LstmMethod::automatic, LstmMethod::loop, LstmMethod::cudnn),
+                         testing::Values(LstmMethod::automatic, LstmMethod::loop, LstmMethod::wavefront,
+                                         LstmMethod::cudnn),
                          [](const auto& test) { return std::string(name_of(test.param)); });
 
 }  // namespace

@@ -66,11 +66,10 @@ class CudaBackend final : public Backend {
   }
   /// A product of a step, with as many rows as there are sentences, keeps a part of a large device busy:
   /// about as many layers as are in a wave run at once. With fewer chunks, the first and the last layer would
-  /// be alone for longer; with more, products of the input would be as small as those of steps. What computes
-  /// whole layers needs all steps.
+  /// be alone for longer; with more, products of the input would be as small as those of steps.
   [[nodiscard]] std::int64_t chunk_steps(std::int64_t steps) const override {
     constexpr std::int64_t chunks = 8;
-    return lstm_layers_ ? steps : (steps + chunks - 1) / chunks;
+    return in_chunks_ ? (steps + chunks - 1) / chunks : steps;
   }
   [[nodiscard]] bool records() const override { return true; }
 
@@ -218,6 +217,7 @@ class CudaBackend final : public Backend {
       if (method == LstmMethod::cudnn)
         layers = cuda::make_cudnn_lstm(queue(), products_ == CUBLAS_COMPUTE_32F_FAST_TF32);
       lstm_layers_ = std::move(layers);
+      in_chunks_ = method == LstmMethod::wavefront;
       graphs_.clear();
       return "";
     } catch (const ddl::Error& error) {
@@ -425,6 +425,7 @@ class CudaBackend final : public Backend {
   cuda::Uploader uploader_;
   cuda::Graphs graphs_;
   std::unique_ptr<cuda::LstmLayers> lstm_layers_;
+  bool in_chunks_ = false;
   cuda::NarrowParameters narrow_parameters_;
   std::vector<float> narrow_;
   std::vector<double> wide_;
