@@ -58,7 +58,7 @@ def problems_of_console(block):
 
 def problems_of_shell(block):
     commands = [line for line in block.replace("\\\n", " ").splitlines() if line.strip()]
-    here = all(RUNS_HERE.match(line) and " DATA" not in line for line in commands)
+    here = all(RUNS_HERE.match(line) and "DATA" not in line for line in commands)
     if not here or shutil.which("mpirun") is None or not all((BUILD / "bin" / p).exists() for p in PROGRAM.findall(block)):
         return
     with tempfile.TemporaryDirectory() as directory:
