@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <tuple>
@@ -196,7 +197,7 @@ std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept 
 
 std::size_t least_exposed_bytes(std::size_t total, double bucket_us,
                                 const std::function<topology::Plan(std::size_t)>& plan_of) {
-  constexpr std::size_t least_bytes = std::size_t{16} << 10;
+  const std::size_t least_bytes = std::bit_ceil(std::max(std::size_t{16} << 10, total / 32));
   const auto exposed_us = [&](std::size_t bytes) {
     const topology::Plan plan = plan_of(bytes);
     // A prediction is for the size of the plan's class.

@@ -103,9 +103,9 @@ std::vector<std::size_t> learn_order(Communicator& communicator, std::span<const
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
 
 /// The size of buckets, in bytes, for gradients of `total` bytes: the power of two from 16 KiB, or `total`,
-/// with the least us(last bucket) + us(all buckets) / 4 + buckets x `bucket_us`, for the predictions of
-/// `plan_of`. Backward cannot hide the last bucket; it hides most of the others, unless they take longer than
-/// it does. `bucket_us`: what each bucket costs the trainer's thread.
+/// with at most 32 buckets and the least us(last bucket) + us(all buckets) / 4 + buckets x `bucket_us`, for
+/// the predictions of `plan_of`. Backward cannot hide the last bucket; it hides most of the others, unless
+/// they take longer than it does. `bucket_us`: what each bucket costs the trainer's thread.
 std::size_t least_exposed_bytes(std::size_t total, double bucket_us,
                                 const std::function<topology::Plan(std::size_t)>& plan_of);
 

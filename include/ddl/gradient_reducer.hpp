@@ -61,9 +61,9 @@ struct ChosenGradientKind {
 struct GradientReducerOptions {
   ChosenGradientKind gradients;  ///< Sums or means. Has no default: a wrong guess trains a wrong model.
   /// Largest size of a bucket, in bytes. 0: chosen, and logged at -dbg_level 1: the power of two from 16 KiB,
-  /// or all gradients, with the least predicted time of the last bucket, which backward cannot hide, plus a
-  /// quarter of that of all buckets, which it hides unless they take longer, plus the cost of each bucket to
-  /// the trainer's thread. For one rank on a host: 64 KiB.
+  /// or all gradients, with at most 32 buckets and the least predicted time of the last bucket, which backward
+  /// cannot hide, plus a quarter of that of all buckets, which it hides unless they take longer, plus the cost
+  /// of each bucket to the trainer's thread. For one rank on a host: 64 KiB.
   std::size_t bucket_bytes = 0;
   /// Whether each bucket is reduced as soon as its gradients are ready; else `wait` reduces all, after
   /// backward.
