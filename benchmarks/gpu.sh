@@ -262,7 +262,7 @@ trainer() {
           --device=cuda "${type[@]}"
       done
     done
-    for rnn in loop cudnn; do
+    for rnn in loop wavefront cudnn; do
       step nmt_reference_$rnn 120 "${reference[@]}" --batch "${batches[0]}" --arithmetic f32_$rnn -- --device=cuda --rnn=$rnn
     done
   else

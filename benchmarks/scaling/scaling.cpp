@@ -123,18 +123,6 @@ std::string text_of(const Settings& settings, const std::vector<Row>& rows) {
       settings.topology, table.text());
 }
 
-std::vector<std::string> list_of(std::string_view text) {
-  std::vector<std::string> words(1);
-  for (const char c : text) {
-    if (c == ',') {
-      words.emplace_back();
-    } else {
-      words.back().push_back(c);
-    }
-  }
-  return words;
-}
-
 int parse_count(std::string_view flag, const std::string& text, int most) {
   int number = 0;
   const auto [rest, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -176,12 +164,12 @@ Settings parse(std::span<const std::string> arguments) {
   }
   if (line.has("--workers")) {
     settings.workers.clear();
-    for (const std::string& word : list_of(line.value("--workers")))
+    for (const std::string& word : parts_of(line.value("--workers"), ','))
       settings.workers.push_back(parse_count("--workers", word, 1 << 20));
   }
   if (line.has("--modes")) {
     settings.modes.clear();
-    for (const std::string& word : list_of(line.value("--modes")))
+    for (const std::string& word : parts_of(line.value("--modes"), ','))
       settings.modes.push_back(Mode::parse(word));
   }
   const std::uint64_t bytes =

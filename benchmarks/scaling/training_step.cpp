@@ -24,16 +24,6 @@ namespace {
 constexpr double most_transfers = 2e7;
 constexpr int steps_with_spread = 200;
 
-std::vector<std::string_view> parts_of(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t begin = 0; begin <= text.size();) {
-    const std::size_t end = std::min(text.find(separator, begin), text.size());
-    parts.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return parts;
-}
-
 /// Multiples of what all collectives accept: a piece of one element for each worker.
 std::uint64_t whole_pieces(std::uint64_t bytes, int workers) {
   const std::uint64_t unit = sizeof(float) * static_cast<std::uint64_t>(workers);
@@ -42,13 +32,23 @@ std::uint64_t whole_pieces(std::uint64_t bytes, int workers) {
 
 }  // namespace
 
+std::vector<std::string> parts_of(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(separator, begin), text.size());
+    parts.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
 Mode Mode::parse(std::string_view text) {
   Mode mode;
   mode.name = text;
-  const std::vector<std::string_view> parts = parts_of(text, '+');
+  const std::vector<std::string> parts = parts_of(text, '+');
   bool known = parts[0] == "overlap" || parts[0] == "after";
   mode.overlap = parts[0] == "overlap";
-  for (const std::string_view part : std::span(parts).subspan(1)) {
+  for (const std::string& part : std::span(parts).subspan(1)) {
     if (part == "one_chunk") {
       mode.one_chunk = true;
     } else if (part == "rows") {
@@ -182,7 +182,7 @@ const std::pair<Plan, double>& TrainingStep::collective(const PlanRequest& reque
 }
 
 std::uint64_t TrainingStep::reducer_bucket_bytes() {
-  const double bucket_us = planner_.topology().carriers() ? 20 : 4;
+  const double bucket_us = planner_.topology().carriers() ? ddl::device_bucket_us : ddl::host_bucket_us;
   return ddl::least_exposed_bytes(bytes_, bucket_us,
                                   [&](std::size_t bytes) { return planner_.choose({.bytes = bytes}); });
 }

@@ -13,6 +13,9 @@
 
 namespace scaling {
 
+/// The texts between separators, at least one.
+std::vector<std::string> parts_of(std::string_view text, char separator);
+
 /// How gradients are reduced.
 struct Mode {
   std::string name;        ///< "overlap+rows", as `parse` read it.

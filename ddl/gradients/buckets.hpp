@@ -102,6 +102,10 @@ std::vector<std::size_t> learn_order(Communicator& communicator, std::span<const
 /// A hash of all entries in their order.
 std::uint64_t hash_of_entries(const std::vector<std::string>& entries) noexcept;
 
+/// What a bucket costs the trainer's thread, in us: to queue it and wake the progress thread; to queue its
+/// work on a device.
+constexpr double host_bucket_us = 4, device_bucket_us = 20;
+
 /// The size of buckets, in bytes, for gradients of `total` bytes: the power of two from 16 KiB, or `total`,
 /// with at most 32 buckets and the least us(last bucket) + us(all buckets) / 4 + buckets x `bucket_us`, for
 /// the predictions of `plan_of`. Backward cannot hide the last bucket; it hides most of the others, unless

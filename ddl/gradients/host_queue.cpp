@@ -27,13 +27,11 @@ void zero(Elements values) noexcept { std::ranges::fill(values.bytes(), std::byt
 // Set-up.
 
 std::size_t HostQueue::bucket_bytes(std::size_t total) {
-  /// One rank has no communication to hide, but turns each complete bucket into means: this size is still in
-  /// the cache after backward has written it.
+  // One rank has no communication to hide, but turns each complete bucket into means: this size is still in
+  // the cache after backward has written it.
   constexpr std::size_t near_bytes = std::size_t{64} << 10;
-  /// us of the trainer's thread to queue a bucket and wake the progress thread.
-  constexpr double bucket_us = 4;
   if (context_.size() == 1) return near_bytes;
-  return least_exposed_bytes(total, bucket_us, [&](std::size_t bytes) {
+  return least_exposed_bytes(total, host_bucket_us, [&](std::size_t bytes) {
     return context_.communicator().plan(topology::Collective::all_reduce, bytes, DataType::f32);
   });
 }

@@ -208,7 +208,8 @@ class Backend {
 
   // LSTM ----------------------------------------------------------------------------------------
   /// How to compute whole layers from now on (not `automatic`); `lstm_layer_forward` returns false but with
-  /// `cudnn`, and `chunk_steps` returns all steps but with `wavefront`. Returns empty, or changes nothing and returns why it cannot, and what to do.
+  /// `cudnn`, and `chunk_steps` returns all steps but with `wavefront`. Returns empty, or changes nothing and
+  /// returns why it cannot, and what to do.
   virtual std::string use_lstm(LstmMethod method) {
     return method == LstmMethod::loop ? "" : "only --device=cuda has other ways than --rnn=loop";
   }

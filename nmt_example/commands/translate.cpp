@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
 #include <optional>
 #include <utility>
 
@@ -15,6 +16,8 @@
 
 namespace nmt {
 namespace {
+
+namespace fs = std::filesystem;
 
 /// Which flag names the model, and what it names.
 std::pair<std::string_view, std::string> model_of(const Options& options) {
@@ -46,10 +49,25 @@ struct Scored {
   }
 };
 
+/// Throws `invalid_argument` if the output would replace a file that is read.
+void check_output(const Options& options) {
+  const std::string& output = options.inference_output_file;
+  for (const auto& [flag, path] : {std::pair("inference_input_file", options.inference_input_file),
+                                   std::pair("inference_ref_file", options.inference_ref_file)}) {
+    std::error_code missing;
+    if (path.empty() || output.empty() || !fs::is_regular_file(output, missing)) continue;
+    if (!fs::equivalent(path, output, missing)) continue;
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("--inference_output_file={} is the file that --{}={} reads; give another",
+                                 output, flag, path));
+  }
+}
+
 /// Translates a window of lines after the other: what there is when the window before is done.
 void translate(ddl::Context& context, ParsedOptions parsed) {
   parsed.options.infer = true;
   const auto [flag, path] = model_of(parsed.options);
+  context.root_only("check the output file", [&] { check_output(parsed.options); });
   std::vector<LoadedModel> loaded = load_models(context, parsed, flag, path);
   const Options& options = loaded.front().options;
   LineSource source(context, {"inference_input_file", options.inference_input_file},

@@ -178,14 +178,13 @@ std::vector<Flag> make_table() {
       {"mini_batch_fit", training, &O::mini_batch_fit,
        "Before training, find the largest batch_size (or batch_words, if it is given) that workspace has "
        "room "
-       "for; all ranks take the smallest of theirs. A run that goes on keeps it. The learning rate stays as "
-       "it is"},
+       "for; all ranks take the smallest of theirs. A run that goes on keeps it. The learning rate stays"},
       {"workspace", training, &O::workspace,
        "MB of memory that training may take in a rank, besides the program and the text: what is printed at "
        "the start, with a reserve of 15% and 64 MB. Larger batches are refused. 0: mini_batch_fit takes nine "
-       "tenths of what is free on the host or the device, for its ranks together; other batches must not "
-       "need "
-       "more than there is",
+       "tenths of what is free on the host or the device, for its ranks together; other batches must fit "
+       "into "
+       "all that there is",
        at_least(0)},
       {"micro_batch_size", training, &O::micro_batch_size,
        "Sentences that a rank computes at a time, to save memory; their gradients are added up; 0: all",

@@ -105,6 +105,12 @@ runs "other vocabulary and resume" 1 "--vocab_size: the checkpoint has 30, this 
 runs "GPUs without processes" 1 "--num_gpus=2|mpirun -np N ddl_nmt --device=cuda" "${flags[@]}" --num_gpus=2
 runs "a line that is not there" 2 "--inference_list=1,4|from 0 to 3" --out_dir=out --inference_input_file=t.en \
   --inference_list=1,4
+cp t.en kept.en
+for output in t.en ./t.en; do
+  runs "output over the input" 1 "--inference_output_file=$output is the file that --inference_input_file=t.en reads; give another" \
+    --out_dir=out --inference_input_file=t.en --inference_output_file=$output
+done
+cmp -s t.en kept.en || complain "the input was replaced" t.en
 runs "too few references" 1 "--inference_ref_file=short.en has 2 lines and --inference_input_file=t.en 4" --out_dir=out --inference_input_file=t.en \
   --inference_ref_file=short.en
 runs "no checkpoint" 1 "--out_dir=nowhere" --infer --out_dir=nowhere

@@ -1,8 +1,6 @@
 // Tests specific to the CUDA backend; the same program runs all other tests of backends on it. All are
 // skipped if there is no device. Otherwise training on devices would differ from training on CPUs.
 
-#include <unistd.h>
-
 #include <map>
 #include <set>
 
@@ -10,6 +8,7 @@
 #include "nmt_example/backend/wrapped_backend.hpp"
 #include "nmt_example/model_test_support.hpp"
 #include "nmt_example/small_training.hpp"
+#include "support/nvidia_driver.hpp"
 #include "support/thrown_error.hpp"
 
 namespace nmt::test {
@@ -20,18 +19,19 @@ std::string no_device() {
   try {
     cuda_devices();
   } catch (const ddl::Error& error) {
-    if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) return error.what();
+    if (!ddl::test::has_nvidia_driver()) return error.what();
   }
   return "";
 }
 
-const BackendCase cuda_case{"Cuda",
-                            [] {
-                              std::unique_ptr<Backend> backend = make_cuda_backend(0);
-                              backend->use_lstm(LstmMethod::wavefront);  // on more streams than the loop
-                              return backend;
-                            },
-                            no_device};
+/// With more streams than by default.
+std::unique_ptr<Backend> make_with_wavefront() {
+  std::unique_ptr<Backend> backend = make_cuda_backend(0);
+  EXPECT_EQ(backend->use_lstm(LstmMethod::wavefront), "");
+  return backend;
+}
+
+const BackendCase cuda_case{"Cuda", make_with_wavefront, no_device};
 
 class Cuda : public testing::Test {
  protected:
@@ -373,7 +373,7 @@ TEST_F(Cuda, ReplayedStepsAreThoseOfTheHost) {
       corpus_of(random_, {2, 4, 3, 1}, {3, 2, 1, 3}), corpus_of(random_, {6, 1, 1, 5}, {6, 6, 6, 1})};
   for (const ModelCase& c : model_cases()) {
     SCOPED_TRACE(c.name);
-    auto owned = std::make_unique<CountingBackend>(make_cuda_backend(0));
+    auto owned = std::make_unique<CountingBackend>(make_with_wavefront());
     const CountingBackend& counting = *owned;
     TestModel on_cuda(std::move(owned), c.shape, limits, 0.3),
         on_cpu(make_cpu_backend(1), c.shape, limits, 0.3);

@@ -51,6 +51,9 @@ Course course_of(const Options& options, bool on_devices) {
       2,
       [&](ddl::Context& context) {
         const auto backend = on_devices ? make_cuda_backend(context.rank()) : make_cpu_backend(1);
+        if (on_devices && options.rnn != LstmMethod::automatic) {
+          ASSERT_EQ(backend->use_lstm(options.rnn), "");
+        }
         SmallTraining training(context, options, *backend);
         const Course found{training.losses(6), training.parameters(),
                            training.model.parameters().gradient_type()};

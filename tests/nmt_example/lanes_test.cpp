@@ -92,7 +92,9 @@ TEST_P(Lanes, StepsOfModelsAreThoseOfTheHost) {
                              residual, nvidia, gnmt_case("gnmt", 4, AttentionKind::scaled_luong, false),
                              ModelCase{"one direction", shape_of(4, false, 3, 3, AttentionKind::luong)}}) {
     SCOPED_TRACE(c.name);
-    TestModel on_cuda(make_cuda_backend(0), c.shape, small_limits(), 0.3),
+    auto cuda = make_cuda_backend(0);
+    ASSERT_EQ(cuda->use_lstm(LstmMethod::wavefront), "");
+    TestModel on_cuda(std::move(cuda), c.shape, small_limits(), 0.3),
         on_cpu(make_cpu_backend(1), c.shape, small_limits(), 0.3);
     const double expected = on_cpu.run(batch.view, c).smoothed;
     const std::vector<Values> of_cpu = on_cpu.gradients();

@@ -1,9 +1,8 @@
 // The CUDA backend with the method of --rnn that computes whole layers.
 
-#include <unistd.h>
-
 #include "ddl/error.hpp"
 #include "nmt_example/backend_test_support.hpp"
+#include "support/nvidia_driver.hpp"
 
 namespace nmt::test {
 namespace {
@@ -13,7 +12,7 @@ std::string no_device() {
   try {
     cuda_devices();
   } catch (const ddl::Error& error) {
-    if (access("/dev/nvidiactl", F_OK) != 0 && access("/dev/dxg", F_OK) != 0) return error.what();
+    if (!ddl::test::has_nvidia_driver()) return error.what();
   }
   return "";
 }

@@ -16,8 +16,6 @@ using topology::Collective;
 
 namespace {
 
-/// us of the trainer's thread to queue a bucket's work.
-constexpr double bucket_us = 20;
 /// Alignment of buckets.
 constexpr std::size_t line_bytes = 128;
 
@@ -45,7 +43,7 @@ CudaGradientQueue::~CudaGradientQueue() {
 }
 
 std::size_t CudaGradientQueue::bucket_bytes(std::size_t total) {
-  return least_exposed_bytes(total, bucket_us, [&](std::size_t bytes) {
+  return least_exposed_bytes(total, device_bucket_us, [&](std::size_t bytes) {
     return communicator_.plan(Collective::all_reduce, bytes, DataType::f32);
   });
 }
