@@ -107,7 +107,7 @@ runs "a line that is not there" 2 "--inference_list=1,4|from 0 to 3" --out_dir=o
   --inference_list=1,4
 cp t.en kept.en
 for output in t.en ./t.en; do
-  runs "output over the input" 1 "--inference_output_file=$output is the file that --inference_input_file=t.en reads; give another" \
+  runs "output over the input" 2 "--inference_output_file=$output is the file that --inference_input_file=t.en reads; give another" \
     --out_dir=out --inference_input_file=t.en --inference_output_file=$output
 done
 cmp -s t.en kept.en || complain "the input was replaced" t.en
