@@ -4,7 +4,6 @@
 
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
 #include "topology/plan/phases.hpp"
 
 namespace ddl::tools {

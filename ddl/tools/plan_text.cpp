@@ -9,7 +9,6 @@
 
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
 #include "topology/plan/phases.hpp"
 #include "topology/planner/rank_order.hpp"
 #include "topology/units.hpp"

@@ -196,12 +196,12 @@ status 0 --topology ac922:4 --bytes 1M --trace "$work/trace.json"
 "$check_document" json "$work/trace.json" "" >/dev/null || fail "the trace is not JSON"
 
 # Pictures of every kind of machine, the same in each run; large ones say what they leave out.
-for topology in host:3 ac922 ac922:4 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:40; do
+for topology in host:3 ac922 ac922:4 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:72; do
   status 0 --topology "$topology" --bytes 64M --svg "$work/a.svg" --limit 1e5
   draws a.svg "rank 2"
   [ ! -s "$work/err" ] || fail "the picture of $topology: $(cat "$work/err")"
 done
-draws a.svg "h0 (and 24 more nodes)"
+draws a.svg "h0 (and 25 more nodes)"
 status 0 --topology ac922:40 --bytes 64M --svg "$work/a.svg"
 draws a.svg "32 more hosts not drawn."
 status 0 --topology ac922:3 --ranks 10 --bytes 64K --collective broadcast --placement round-robin --svg "$work/b.svg"
