@@ -15,11 +15,9 @@
 #include "ddl/error.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_report.hpp"
-#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
-#include "topology/nearest_name.hpp"
-#include "topology/units.hpp"
+#include "topology/text.hpp"
 
 namespace {
 
@@ -174,14 +172,13 @@ std::string text_of(const Settings& settings, const std::vector<Row>& rows) {
   std::string text = fmt::format(
       "simulated, not measured: {} of gradients, {:.4g} ms of compute a step, workers placed by host on "
       "{}\n\n",
-      ddl::topology::format_bytes(static_cast<double>(settings.bytes)), settings.compute_ms,
-      settings.topology);
+      ddl::format_bytes(static_cast<double>(settings.bytes)), settings.compute_ms, settings.topology);
   std::vector<std::string> header = {">WORKERS",    "REDUCTION", ">STEP ms",      ">SPEED-UP",
                                      ">EFFICIENCY", ">HIDDEN",   ">REDUCTION ms", ">BOUND ms"};
   const bool with_article = settings.is_reference();
   if (with_article) header.insert(header.end(), {">ARTICLE ms", ">ARTICLE SPEED-UP"});
   header.emplace_back("PLAN");
-  ddl::tools::TextTable table(header);
+  ddl::TextTable table(header);
   for (const Row& row : rows) {
     std::vector<std::string> cells = {std::to_string(row.workers),
                                       row.overlapped ? "overlapped" : "after backward",

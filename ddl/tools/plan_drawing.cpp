@@ -17,9 +17,9 @@
 #include "collectives/system/descriptors.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "ddl/tools/plan_report.hpp"
-#include "ddl/tools/plan_units.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -120,10 +120,9 @@ edge [fontname="Helvetica,Arial,sans-serif" fontsize=9 fontcolor="#4b5563"])",
   [[nodiscard]] std::string heading() const {
     std::vector<std::string> lines;
     lines.push_back(fmt::format("{}; predicted {}, bound {}", short_name(plan_),
-                                topology::format_us(plan_.predicted_us),
-                                topology::format_us(plan_.bound_us)));
+                                format_us(plan_.predicted_us), format_us(plan_.bound_us)));
     if (report_.simulation) {
-      lines.back() += fmt::format(", simulated {}", topology::format_us(report_.simulation->total_us));
+      lines.back() += fmt::format(", simulated {}", format_us(report_.simulation->total_us));
       lines.emplace_back(
           "Links: how much of the time the busier direction is busy, simulated; dashed: not used.");
       for (int percent = 0; percent <= 100; percent += 20) {
@@ -145,7 +144,7 @@ edge [fontname="Helvetica,Arial,sans-serif" fontsize=9 fontcolor="#4b5563"])",
     std::string text = fmt::format(
         R"(<table border="0" cellspacing="0" cellpadding="1"><tr><td align="left"><font point-size="18"><b>{}</b></font></td></tr>)",
         escape(fmt::format("{} of {} {} among {} on {}", to_string(plan_.collective),
-                           topology::format_bytes(static_cast<double>(plan_.bytes)), to_string(plan_.type),
+                           format_bytes(static_cast<double>(plan_.bytes)), to_string(plan_.type),
                            count_text(rank_of_.size(), "rank"), report_.topology_name)));
     for (const std::string& each : lines) text += fmt::format(R"(<tr><td align="left">{}</td></tr>)", each);
     return text + "</table>";

@@ -6,12 +6,11 @@
 #include <algorithm>
 #include <set>
 
-#include "ddl/tools/plan_units.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/plan/algorithms.hpp"
-#include "topology/plan/phases.hpp"
 #include "topology/planner/plan_groups.hpp"
 #include "topology/program/passes.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
