@@ -12,7 +12,7 @@
 #include "ddl/tools/plan_report.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "scaling/training_step.hpp"
-#include "topology/units.hpp"
+#include "topology/text.hpp"
 
 namespace {
 
@@ -104,12 +104,12 @@ std::string json_of(const Settings& settings, const Row& row) {
 }
 
 std::string text_of(const Settings& settings, const std::vector<Row>& rows) {
-  ddl::topology::TextTable table({">WORKERS", "MODE", ">STEP ms", ">WORDS/s", ">SPEED-UP", ">EFFICIENCY",
+  ddl::TextTable table({">WORKERS", "MODE", ">STEP ms", ">WORDS/s", ">SPEED-UP", ">EFFICIENCY",
                                   ">HIDDEN", ">REDUCTION ms", ">BOUND ms", "PLAN"});
   for (const Row& row : rows) {
     const bool alone = row.workers == 1;
     table.add({std::to_string(row.workers), row.mode, fmt::format("{:.1f}", row.step.ms),
-               ddl::topology::digits_text(
+               ddl::digits_text(
                    static_cast<std::uint64_t>(row.workers * settings.compute.words / row.step.ms * 1e3)),
                fmt::format("{:.2f}", row.speedup), fmt::format("{:.0f}%", 100 * row.speedup / row.workers),
                alone ? "-" : fmt::format("{:.0f}%", 100 * row.step.hidden),
@@ -119,7 +119,7 @@ std::string text_of(const Settings& settings, const std::vector<Row>& rows) {
   return fmt::format(
       "simulated, not measured: {} of gradients, {:.4g} ms of compute a step, workers placed by host on "
       "{}\n\n{}",
-      ddl::topology::format_bytes(static_cast<double>(bytes_of(settings.gradients))), settings.compute.ms,
+      ddl::format_bytes(static_cast<double>(bytes_of(settings.gradients))), settings.compute.ms,
       settings.topology, table.text());
 }
 

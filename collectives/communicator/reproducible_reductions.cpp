@@ -29,15 +29,8 @@ bool is_float(DataType type) noexcept {
 }  // namespace
 
 struct ReproducibleReductions::Reduction {
-  Collective collective;
-  DataType type;
-  ReduceOp op;
-  int root;
-  std::size_t count;  // as passed by the caller
+  Request request;  // as given, with the place where this rank's results begin; null if it gets none
   std::size_t element;
-  const std::byte* input;
-  std::byte* output;  // where this rank's results begin; null if it gets none
-  Request::PartOf part_of;
   std::uint64_t record;
   std::shared_ptr<WorkState> work;
   std::optional<ExactForm> form;  // none for products
@@ -69,7 +62,7 @@ struct ReproducibleReductions::Part {
   Block* block = nullptr;
 
   [[nodiscard]] bool has_pieces() const noexcept {
-    return reduction->collective == Collective::reduce_scatter;
+    return reduction->request.collective == Collective::reduce_scatter;
   }
   /// Of the input.
   [[nodiscard]] std::size_t elements(int ranks) const noexcept {
@@ -93,10 +86,10 @@ struct ReproducibleReductions::Part {
   /// scratch memory.
   template <typename Use>
   void each_run(int ranks, const Use& use) const {
-    const std::byte* const input = reduction->input + begin * reduction->element;
+    const std::byte* const input = reduction->request.buffers.input + begin * reduction->element;
     if (!has_pieces()) return use(input, std::size_t{0}, length);
     for (std::size_t piece = 0; piece < as_index(ranks); ++piece) {
-      use(input + piece * reduction->count * reduction->element, piece * length, length);
+      use(input + piece * reduction->request.count * reduction->element, piece * length, length);
     }
   }
 };
@@ -117,23 +110,14 @@ std::shared_ptr<ReproducibleReductions::Reduction> ReproducibleReductions::accep
                                                                                   const Call& call,
                                                                                   std::uint32_t fingerprint) {
   const std::size_t element = size_of(request.type);
-  std::byte* output = request.buffers.output;
+  auto reduction =
+      std::make_shared<Reduction>(Reduction{request, element, call.record, job_->open_work(), std::nullopt});
+  reduction->request.part_of = {call.id, fingerprint};
+  std::byte*& output = reduction->request.buffers.output;
   if (request.collective == Collective::reduce_scatter) {
     output += as_index(place_.rank) * request.count * element;
   }
   if (request.collective == Collective::reduce && place_.rank != request.root) output = nullptr;
-  auto reduction = std::make_shared<Reduction>(Reduction{request.collective,
-                                                         request.type,
-                                                         request.op,
-                                                         request.root,
-                                                         request.count,
-                                                         element,
-                                                         request.buffers.input,
-                                                         output,
-                                                         {call.id, fingerprint},
-                                                         call.record,
-                                                         job_->open_work(),
-                                                         std::nullopt});
   if (request.op != ReduceOp::prod) reduction->form.emplace(request.type, request.op, place_.size);
   job_->engine().recorder().begun(reduction->record);
   add_parts(reduction, request);
@@ -327,14 +311,14 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
     const std::lock_guard lock(mutex_);
     has_failed = reduction.error.has_value();
   }
-  if (!has_failed && reduction.output != nullptr && !part->is_scattered) {
+  if (!has_failed && reduction.request.buffers.output != nullptr && !part->is_scattered) {
     const auto rank = as_index(place_.rank);
     const std::size_t first = part->has_pieces() ? rank * part->length : 0;
-    std::byte* const output = reduction.output + part->begin * reduction.element;
+    std::byte* const output = reduction.request.buffers.output + part->begin * reduction.element;
     if (reduction.form) {
       part->decode(place_.size, first, output, part->length);
     } else {
-      multiply_in_order(reduction.type, part->scratch + first * reduction.element,
+      multiply_in_order(reduction.request.type, part->scratch + first * reduction.element,
                         part->elements(place_.size), place_.size, output, part->length);
     }
   }
@@ -355,7 +339,7 @@ void ReproducibleReductions::finish(const std::shared_ptr<Part>& part) {
 /// An `Error` has been announced to the other ranks by the function that threw it.
 Error ReproducibleReductions::error_of(const Part& part, const std::exception& problem) const {
   if (const auto* own = dynamic_cast<const Error*>(&problem)) return *own;
-  return job_->give_up(part.reduction->part_of.id, place_.rank, problem);
+  return job_->give_up(part.reduction->request.part_of->id, place_.rank, problem);
 }
 
 // Stages.
@@ -372,7 +356,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
                           fmt::format("the system has no {} bytes left for this rank's scratch memory, "
                                       "which reproducible reductions need",
                                       block.bytes));
-      throw Error(job_->give_up(reduction.part_of.id, place_.rank, problem));
+      throw Error(job_->give_up(reduction.request.part_of->id, place_.rank, problem));
     }
     part.scratch = static_cast<std::byte*>(block.memory.get());
   }
@@ -390,7 +374,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
       std::memcpy(own + first * reduction.element, input, count * reduction.element);
     });
-    request = all_gather_request(place_, own, part.scratch, elements, reduction.type);
+    request = all_gather_request(place_, own, part.scratch, elements, reduction.request.type);
     part.next = Stage::finish;
   } else if (part.next == Stage::limbs) {
     const ExactForm::Layout& layout = reduction.form->limbs();
@@ -403,8 +387,9 @@ Request ReproducibleReductions::prepared(Part& part) const {
       const std::size_t count = elements / as_index(place_.size);
       std::byte* const own = limbs + as_index(place_.rank) * count * layout.bytes();
       request = reduce_scatter_request(place_, limbs, own, count * layout.each, layout.type, op);
-    } else if (reduction.collective == Collective::reduce) {
-      request = reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op, reduction.root);
+    } else if (reduction.request.collective == Collective::reduce) {
+      request = reduce_request(place_, limbs, limbs, elements * layout.each, layout.type, op,
+                               reduction.request.root);
     } else {
       request = all_reduce_request(limbs, limbs, elements * layout.each, layout.type, op);
     }
@@ -412,13 +397,13 @@ Request ReproducibleReductions::prepared(Part& part) const {
   } else {
     const std::size_t count = part.length / as_index(place_.size);
     const std::size_t first = as_index(place_.rank) * count;
-    std::byte* const output = reduction.output + part.begin * reduction.element;
+    std::byte* const output = reduction.request.buffers.output + part.begin * reduction.element;
     std::byte* const own = output + first * reduction.element;
     part.decode(place_.size, first, own, count);
-    request = all_gather_request(place_, own, output, count, reduction.type);
+    request = all_gather_request(place_, own, output, count, reduction.request.type);
     part.next = Stage::finish;
   }
-  request.part_of = reduction.part_of;
+  request.part_of = reduction.request.part_of;
   return request;
 }
 

@@ -1,8 +1,7 @@
-#include "collectives/executor/recording.hpp"
-
 #include <algorithm>
 
 #include "collectives/executor/driver.hpp"
+#include "collectives/executor/operation_state.hpp"
 
 namespace ddl::collectives {
 

@@ -62,12 +62,12 @@ OpenedWatch open_watch(Bootstrap& bootstrap, WatchSettings settings) {
   if (problem.empty()) {
     problem = problem_of([&] {
       if (from_root.empty()) throw Error(ErrorCode::transport, "rank 0 accepts no connections");
-      SocketWatch::Settings own;
+      SocketWatchSettings own;
       own.invitation = topology::parsed_json<WatchInvitation>(from_root, "rank 0's invitation");
       own.hello = {own.invitation.token, bootstrap.rank(), getpid(), settings.host};
       own.until = Clock::now() + longest_meeting;
       if (settings.on_lonely_report) own.on_report = settings.on_lonely_report;
-      opened.watch = std::make_shared<SocketWatch>(own);
+      opened.watch = watch_by_socket(own);
     });
   }
   opened.reason = first_problem(bootstrap.all_gather(problem));

@@ -25,6 +25,12 @@ class Watch {
   Watch& operator=(Watch&&) = delete;
   virtual ~Watch() = default;
 
+  /// Adds the flight recorder of another rank of this host, for reports in case that rank dies. `tape` must
+  /// live until `detach`. Only for ranks that are processes, as `dump_on`.
+  virtual void add_neighbour(int /*rank*/, const FlightTape& /*tape*/) {}
+  /// When `event` (an eventfd) is signalled, the watch's thread calls `dump` with the recorded calls.
+  virtual void dump_on(int /*event*/, std::function<void(const std::vector<FlightRecord>&)> /*dump*/) {}
+
   /// Any thread may call `on_failure`, at most once, when there is a failure, and `attach` itself does if
   /// there is one already; it must be quick. `recorder` must live until `detach`.
   virtual void attach(const FlightRecorder& recorder, std::function<void()> on_failure) = 0;

@@ -1,5 +1,3 @@
-#include "collectives/watch/watch_hub.hpp"
-
 #include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -7,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "collectives/watch/socket_watch.hpp"
 #include "collectives/watch/watch.hpp"
 #include "topology/json_fields.hpp"
 #include "topology/refuse.hpp"

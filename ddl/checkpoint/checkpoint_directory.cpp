@@ -11,7 +11,7 @@
 #include <system_error>
 #include <utility>
 
-#include "topology/parse_whole.hpp"
+#include "topology/text.hpp"
 
 namespace ddl {
 namespace {
@@ -29,7 +29,7 @@ std::string name_of(std::string_view prefix, std::uint64_t step) {
 /// The step in a directory's name, unless the name differs from what name_of gives for that step.
 std::optional<std::uint64_t> step_of(std::string_view prefix, const std::string& name) {
   if (!name.starts_with(prefix)) return {};
-  const auto step = topology::parse_whole<std::uint64_t>(std::string_view(name).substr(prefix.size()));
+  const auto step = parse_whole<std::uint64_t>(std::string_view(name).substr(prefix.size()));
   return step && name == name_of(prefix, *step) ? step : std::nullopt;
 }
 

@@ -85,18 +85,10 @@ class BroadcastTensorFile {
   }
 
   /// Fills the targets of each rank's own `wants`, in one pass over all tensors.
-  void read(const std::vector<TensorWant>& wants) const { broadcast(begin_, end_, wants); }
-  /// Fills `target` with the whole tensor on every rank.
-  void read_whole(const std::string& name, std::span<std::byte> target) const {
-    const std::uint64_t begin = offsets_.at(name);
-    broadcast(begin, begin + target.size(), {{name, 0, target}});
-  }
-
- private:
-  void broadcast(std::uint64_t begin, std::uint64_t end, const std::vector<TensorWant>& wants) const {
-    std::vector<std::byte> window(std::min<std::uint64_t>(end - begin, checkpoint_window));
-    for (; begin < end; begin += window.size()) {
-      window.resize(std::min<std::uint64_t>(end - begin, window.size()));
+  void read(const std::vector<TensorWant>& wants) const {
+    std::vector<std::byte> window(std::min<std::uint64_t>(end_ - begin_, checkpoint_window));
+    for (std::uint64_t begin = begin_; begin < end_; begin += window.size()) {
+      window.resize(std::min<std::uint64_t>(end_ - begin, window.size()));
       context_.root_only("read the checkpoint", [&] { reader_->file().read_at(begin, window); });
       context_.communicator().broadcast(Elements(window.data(), window.size(), DataType::u8), 0);
       for (const TensorWant& want : wants) {
@@ -109,6 +101,7 @@ class BroadcastTensorFile {
     }
   }
 
+ private:
   Context context_;
   std::optional<TensorFileReader> reader_;  // only on rank 0
   std::map<std::string, std::uint64_t> offsets_;

@@ -64,8 +64,8 @@ struct SavedCheckpoint::State {
     if (into.per_rank.empty()) return;
     if (manifest.layout.ranks != context.size()) {
       fail_with(ErrorCode::mismatch,
-                "'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: use "
-                "visit_per_rank to share them out anew",
+                "'{}': {} ranks saved tensors of their own in group '{}', and {} ask for theirs: expected as "
+                "many; save what other numbers of ranks are to read as slices",
                 path.string(), manifest.layout.ranks, name, context.size());
     }
     static const Layout::Forms none;
@@ -252,35 +252,6 @@ void SavedCheckpoint::restore(const std::string& group, const CheckpointGroup& i
     state_->read(wanted);
   } else {
     state_->read_for_all(state_->files_of(group, per_rank), wanted);
-  }
-}
-
-void SavedCheckpoint::visit_per_rank(const std::string& group, const PerRankVisitor& visit) const {
-  const Context& context = state_->context;
-  const Layout& layout = state_->manifest.layout;
-  context.on_all_ranks(reading, [&] { static_cast<void>(state_->group(group)); });
-  const Layout::Group& saved = state_->group(group);
-  std::vector<std::byte> bytes;
-  for (int rank = 0; rank < static_cast<int>(saved.per_rank.size()); ++rank) {
-    const Layout::Forms& forms = saved.per_rank[as_index(rank)];
-    if (forms.empty()) continue;
-    const fs::path path = state_->path / layout.rank_file(group, rank);
-    std::optional<BroadcastTensorFile> for_all;
-    std::optional<TensorFileReader> own;
-    if (!layout.sharded) for_all.emplace(context, path, forms);
-    if (layout.sharded) context.on_all_ranks(reading, [&] { own.emplace(path, forms, false); });
-    for (const auto& [name, form] : forms) {
-      // Safe to allocate: the reader has checked that the file holds a tensor of this form.
-      context.on_all_ranks(reading, [&] { bytes.resize(form.bytes()); });
-      if (for_all) for_all->read_whole(name, bytes);
-      context.on_all_ranks(
-          "visit a saved rank's tensor",
-          [&] {
-            if (own) own->read({name, 0, bytes});
-            visit(rank, {name, form.type, form.shape, bytes});
-          },
-          WorkTime::unlimited);
-    }
   }
 }
 

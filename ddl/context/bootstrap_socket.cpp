@@ -17,8 +17,8 @@
 #include "collectives/system/descriptors.hpp"
 #include "ddl/context/process_bootstrap.hpp"
 #include "ddl/topology/as_index.hpp"
-#include "topology/parse_whole.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl {
 namespace {
@@ -45,7 +45,7 @@ std::optional<std::string> variable(const char* name) {
 
 int number_of(const char* name, int least, int most) {
   const std::string text = variable(name).value_or("");
-  const auto value = topology::parse_whole<int>(text);
+  const auto value = parse_whole<int>(text);
   if (value && *value >= least && *value <= most) return *value;
   fail_with(ErrorCode::invalid_argument,
             "{}: found '{}', expected a number from {} to {}. RANK and WORLD_SIZE say which of "

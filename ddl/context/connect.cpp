@@ -7,24 +7,30 @@
 #include "collectives/communicator/job_topology.hpp"
 #include "ddl/checkpoint.hpp"
 #include "ddl/files/durable_file.hpp"
-#include "topology/nearest_name.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
+#ifdef DDL_HAVE_UCX
+#include "collectives/transports/network/ucx_network.hpp"
+#endif
 
 namespace ddl {
 
-topology::Topology topology_by_name(const std::string& name) {
-  constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
+std::optional<topology::Topology> topology_of_preset(std::string_view what, const std::string& name) {
   const std::string_view preset = std::string_view(name).substr(0, name.find(':'));
   std::vector<std::string_view> presets;
   for (const topology::Preset& candidate : topology::presets()) presets.push_back(candidate.name);
   if (std::ranges::find(presets, preset) != presets.end()) return topology::make_preset(name);
   std::error_code ignored;
-  if (!std::filesystem::exists(name, ignored)) {
-    fail_with(ErrorCode::invalid_argument,
-              "DDL_TOPOLOGY: found '{}', which is no file, expected one or a preset's name; the "
-              "nearest preset is '{}' (ddl-topo presets lists all)",
-              name, nearest_name(preset, presets));
-  }
+  if (std::filesystem::exists(name, ignored)) return std::nullopt;
+  fail_with(ErrorCode::invalid_argument,
+            "{}: found '{}', which is no file, expected one or a preset's name; the nearest preset is '{}' "
+            "(ddl-topo presets lists all)",
+            what, name, nearest_name(preset, presets));
+}
+
+topology::Topology topology_by_name(const std::string& name) {
+  constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
+  if (auto preset = topology_of_preset("DDL_TOPOLOGY", name)) return *std::move(preset);
   const std::string text = read_file(name, largest_file, "a topology");
   const std::size_t start = text.find_first_not_of(" \t\r\n");
   if (start != std::string::npos && text[start] == '<') {
@@ -43,6 +49,26 @@ void save_topology(const ContextOptions& options, const topology::Topology& topo
   } catch (const Error& error) {
     log.warning(fmt::format("the topology is not written (DDL_SAVE_TOPOLOGY): {}", error.what()));
   }
+}
+
+OpenedNetwork open_network(ProcessBootstrap& bootstrap, NetworkUse use) {
+  OpenedNetwork opened;
+  if (use != NetworkUse::mpi) {
+#ifdef DDL_HAVE_UCX
+    opened.network = collectives::open_ucx(bootstrap, opened.reason);
+#else
+    opened.reason = "this build is without UCX (CMake option DDL_WITH_UCX)";
+#endif
+    if (opened.network != nullptr) return opened;
+    if (use == NetworkUse::ucx) {
+      fail_with(ErrorCode::transport,
+                "DDL_NETWORK=ucx is not possible: {}. UCX_NET_DEVICES chooses network interfaces, "
+                "UCX_LOG_LEVEL=info says more; DDL_NETWORK=mpi does without UCX",
+                opened.reason);
+    }
+  }
+  opened.network = bootstrap.make_mpi_network();
+  return opened;
 }
 
 std::shared_ptr<collectives::PlanBook> plans_of(const ContextOptions& options, int ranks, FindTopology find) {

@@ -7,11 +7,15 @@
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"
+#include "ddl/context/process_bootstrap.hpp"
 #include "ddl/log.hpp"
 #include "ddl/topology/topology.hpp"
 
 namespace ddl {
 
+/// The topology of a preset ("ac922:4"); nothing if `name` is that of a file. Throws `invalid_argument`, with
+/// a text that begins with `what`, if it is neither.
+std::optional<topology::Topology> topology_of_preset(std::string_view what, const std::string& name);
 /// The topology of a preset ("ac922:4") or of a file ("./cluster.json": a topology, or NCCL's XML of one
 /// host). A preset takes precedence over a file of the same name. Throws `invalid_argument` if `name` is
 /// neither, and as the readers of files do.
@@ -21,6 +25,16 @@ topology::Topology topology_by_name(const std::string& name);
 /// that cannot be written causes a warning. For rank 0.
 void save_topology(const ContextOptions& options, const topology::Topology& topology, std::string_view suffix,
                    Log& log);
+
+struct OpenedNetwork {
+  std::unique_ptr<collectives::Network> network;
+  std::string reason;  ///< Why UCX is not used although it may be; empty otherwise.
+};
+
+/// Opens the same network on all ranks. Collective, with the same `use` on all ranks. Each rank tests UCX by
+/// sending the next one a byte, for at most 15 s. Throws `transport`, on all ranks, if the network that the
+/// user has chosen does not work, and as `make_mpi_network`.
+OpenedNetwork open_network(ProcessBootstrap& bootstrap, NetworkUse use);
 
 using FindTopology = std::function<std::shared_ptr<const topology::Topology>()>;
 

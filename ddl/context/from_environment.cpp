@@ -11,7 +11,6 @@
 
 #include "collectives/communicator/job_topology.hpp"
 #include "collectives/system/fail_agreed.hpp"
-#include "collectives/transports/network/open_network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 #include "ddl/context/connect.hpp"
 #include "ddl/context/context_state.hpp"
@@ -19,6 +18,7 @@
 #include "ddl/context/host_identity.hpp"
 #include "ddl/context/process_bootstrap.hpp"
 #include "ddl/context/signals.hpp"
+#include "ddl/options/option_table.hpp"
 #include "ddl/timeline/trace.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/program/passes.hpp"
@@ -48,10 +48,6 @@ struct GivenOptions {
 
 namespace {
 
-/// Converts by value: both enumerations have the same order.
-collectives::NetworkChoice choice_of(NetworkUse use) { return static_cast<collectives::NetworkChoice>(use); }
-static_assert(static_cast<int>(NetworkUse::mpi) == static_cast<int>(collectives::NetworkChoice::mpi));
-
 using Settings = std::vector<std::pair<std::string, std::string>>;
 
 /// Names and values of settings that must be the same on all ranks: with different plans they would hang.
@@ -59,17 +55,15 @@ Settings shared_settings(const ContextOptions& options) {
   std::vector<std::string> plans;
   for (const topology::Plan& plan : options.plans)
     plans.push_back(fmt::format("{:016x}", topology::hash(plan)));
-  std::string mode(1, letter_of(options.mode));
-  if (!options.decomposition.empty()) mode += ":" + options.decomposition;
-  return {{"-mode in DDL_OPTIONS", mode},
-          {"DDL_PLAN's hash", fmt::format("{}", fmt::join(plans, ","))},
-          {"DDL_TOPOLOGY", options.topology},
-          {"DDL_NETWORK", to_string(choice_of(options.network))},
-          {"-dump_iter in DDL_OPTIONS", std::to_string(options.dump_iterations)},
-          {"DDL_TIMELINE", options.timeline},
-          {"DDL_STRICT", options.strict ? "1" : "0"},
-          {"DDL_REPRODUCIBLE", options.reproducible ? "1" : "0"},
-          {"DDL_PROBE", std::to_string(static_cast<int>(options.probe))}};
+  Settings settings{{"DDL_PLAN's hash", fmt::format("{}", fmt::join(plans, ","))}};
+  for (const std::string_view name :
+       {"mode", "topology", "network", "dump_iterations", "timeline", "strict", "reproducible", "probe"}) {
+    const Option& option = *std::ranges::find(all_options(), name, &Option::name);
+    settings.emplace_back(option.variable.empty() ? fmt::format("{} in DDL_OPTIONS", option.word)
+                                                  : std::string(option.variable),
+                          option.value.get(options));
+  }
+  return settings;
 }
 
 void require_same_settings(const std::vector<json>& ranks) {
@@ -171,7 +165,7 @@ void add_neighbours(const collectives::OpenedWatch& watching, int rank,
 /// Shared memory and networks between the ranks.
 struct Connections {
   collectives::HostMemories memories;
-  collectives::OpenedNetwork opened;
+  OpenedNetwork opened;
   std::unique_ptr<collectives::Network> mpi;
 
   /// The number of communicators that the networks can tell apart.
@@ -191,8 +185,7 @@ Connections open_connections(ProcessBootstrap& bootstrap, const topology::RankMa
   result.memories = open_host_memory(bootstrap, map);
   const auto has_obstacle = [](const std::string& obstacle) { return !obstacle.empty(); };
   if (map.hosts() > 1 || std::ranges::any_of(result.memories.obstacles, has_obstacle)) {
-    result.opened =
-        open_network(bootstrap, choice_of(options.network), [&] { return bootstrap.make_mpi_network(); });
+    result.opened = open_network(bootstrap, options.network);
   }
   if (may_want_mpi_alone(options)) result.mpi = bootstrap.make_mpi_network();
   return result;

@@ -7,7 +7,7 @@
 
 #include "ddl/context/context_state.hpp"
 #include "ddl/timeline.hpp"
-#include "topology/units.hpp"
+#include "topology/text.hpp"
 
 namespace ddl {
 
@@ -44,7 +44,6 @@ MostDelayed most_delayed(std::span<const Arrivals> ranks) {
 namespace {
 
 using collectives::PlanFigures;
-using topology::format_us;
 
 constexpr std::size_t most_plans = 6;
 /// The number of arrivals that each rank contributes to a dump.

@@ -13,8 +13,8 @@
 #include "ddl/files/durable_file.hpp"
 #include "ddl/options.hpp"
 #include "ddl/options/option_table.hpp"
-#include "topology/nearest_name.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl {
 namespace {

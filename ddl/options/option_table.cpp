@@ -7,8 +7,8 @@
 #include <type_traits>
 
 #include "ddl/files/durable_file.hpp"
-#include "topology/parse_whole.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl {
 namespace {
@@ -20,7 +20,7 @@ using Text = std::string_view;
 template <typename T>
 bool parse(Text text, T& value, T least, T most) {
   if (std::is_integral_v<T> && text.size() > 1 && text.front() == '0') return false;
-  const auto read = topology::parse_whole<T>(text);
+  const auto read = parse_whole<T>(text);
   if (!read || !(*read >= least && *read <= most)) return false;
   value = *read;
   return true;
@@ -82,7 +82,7 @@ std::string mode_of(const O& o) {
 bool set_plans(O& o, Text names) {
   constexpr std::uint64_t largest_file = std::uint64_t{256} << 20;
   o.plans.clear();
-  for (const Text part : topology::split(names, ',')) {
+  for (const Text part : split(names, ',')) {
     const std::string name(part);
     if (name.empty()) return false;
     try {

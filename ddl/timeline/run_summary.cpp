@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "ddl/timeline/clocks.hpp"
-#include "topology/units.hpp"
+#include "topology/text.hpp"
 
 namespace ddl {
 
@@ -17,8 +17,6 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(RunStatistics::Shares, busy, waited)
 namespace {
 
 using collectives::RunStatistics;
-using topology::format_bytes;
-using topology::format_us;
 
 constexpr std::size_t most_lines_of_plans = 8;
 constexpr double microseconds = 1e6;

@@ -9,27 +9,23 @@
 #include <optional>
 
 #include "ddl/tools/topo_commands.hpp"
-#include "topology/nearest_name.hpp"
-#include "topology/parse_whole.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
 
 namespace po = boost::program_options;
-using topology::parse_whole;
 
 po::parsed_options split(std::span<const std::string> arguments, std::span<const Flag> flags) {
   po::options_description known;
   for (const Flag& flag : flags) {
     std::string name(flag.name.substr(2));
     if (flag.letter != 0) name += fmt::format(",{}", flag.letter);
-    if (!flag.takes_value) {
+    if (flag.takes_value) {
+      known.add_options()(name.c_str(), po::value<std::string>());
+    } else {
       known.add_options()(name.c_str(), "");
-      continue;
     }
-    auto* const value = po::value<std::string>();
-    if (flag.value_optional) value->implicit_value("");
-    known.add_options()(name.c_str(), value);
   }
   namespace style = po::command_line_style;
   return po::command_line_parser(std::vector<std::string>(arguments.begin(), arguments.end()))
@@ -107,22 +103,16 @@ void CommandLine::refuse_choice(std::string_view flag, std::string_view found,
 
 CommandLine parse_command_line(std::span<const std::string> arguments, std::span<const Flag> flags) {
   CommandLine result;
-  std::string* optional = nullptr;  // takes the next word, for a flag with an optional value
   try {
     for (const po::option& option : split(arguments, flags).options) {
       if (option.string_key.empty()) {
-        if (optional != nullptr) {
-          *std::exchange(optional, nullptr) = option.value.front();
-        } else {
-          result.words.push_back(option.value.front());
-        }
+        result.words.push_back(option.value.front());
         continue;
       }
       const Flag& flag = *std::ranges::find(flags, "--" + option.string_key, &Flag::name);
       auto& values = result.flags[std::string(flag.name)];
       if (!values.empty() && !flag.repeats) refuse_usage("{} is given twice", flag.name);
       values.push_back(option.value.empty() ? "" : option.value.front());
-      optional = flag.value_optional && values.back().empty() ? &values.back() : nullptr;
     }
   } catch (const po::unknown_option& error) {
     refuse_unknown(error.get_option_name(), flags);

@@ -30,9 +30,8 @@ template <typename... Arguments>
 struct Flag {
   std::string_view name;  ///< "--topology"
   bool takes_value = false;
-  char letter = 0;              ///< Short form: 'o' makes "-o" the same flag.
-  bool value_optional = false;  ///< With takes_value: the next argument is the value unless it is a flag.
-  bool repeats = false;         ///< May be given several times.
+  char letter = 0;       ///< Short form: 'o' makes "-o" the same flag.
+  bool repeats = false;  ///< May be given several times.
 };
 
 struct CommandLine {

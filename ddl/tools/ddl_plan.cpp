@@ -7,11 +7,10 @@
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/plan_arguments.hpp"
 #include "ddl/tools/plan_report.hpp"
-#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/program.hpp"
 #include "topology/refuse.hpp"
-#include "topology/units.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -74,9 +73,8 @@ Input
   --plan FILE|-           use this plan instead of the best one
 
 Output
-  --explain --verify --simulate --candidates [N|all] --json
+  --explain --verify --simulate --candidates N|all --json
   --trace FILE, --svg FILE, --save FILE
-                          - is standard output, which then has no other text
   --jitter X --seed N     each latency in the simulation is up to X times longer, drawn from the seed
   --straggler RANK:FACTOR[,...]
                           ranks whose steps take FACTOR times as long
@@ -159,8 +157,7 @@ std::string too_large(const Plan& plan, double transfers, double most_transfers)
       "found a schedule of about {:.2g} transfers ({} of memory), expected at most {:.2g}; give fewer chunks "
       "(--chunks 1; now {}), fewer ranks, a decomposition into more and smaller dimensions (--mode), or a "
       "higher limit (--limit {:.2g})",
-      transfers, topology::format_bytes(transfers * bytes_per_transfer), most_transfers, plan.chunks,
-      1.1 * transfers);
+      transfers, format_bytes(transfers * bytes_per_transfer), most_transfers, plan.chunks, 1.1 * transfers);
 }
 
 /// Verifies and simulates if the user asks for it, or if an output uses the result and it is cheap.
@@ -245,7 +242,7 @@ int run(const std::vector<std::string>& words) {
   }
   if (arguments.has("--json")) {
     write_text("-", report_json(planner, report, explains));
-  } else if (!arguments.standard_output_is_taken()) {
+  } else {
     std::string text = plan_text(planner, report);
     if (explains) text += explanation_text(planner, report);
     if (report.verdict) text += verdict_text(*report.verdict);

@@ -4,15 +4,13 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "ddl/options.hpp"
 #include "ddl/tools/command_line.hpp"
-#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
-#include "topology/nearest_name.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -41,12 +39,12 @@ constexpr std::string_view help =
 
 Commands
   show [--topology NAME|FILE|-] [--json] [--matrix]
-  presets [--json]
+  presets
   export NAME|FILE|-|this [--host] [-o FILE]
   import FILE... [-o FILE]
   probe [--ranks N] [--json] [--dry-run]
   check [--program PATH] [--port N]
-  env [--json]
+  env
 
 Options
   --topology NAME|FILE|-  a preset, a file, or standard input (default: this machine)
@@ -93,16 +91,7 @@ void show(const CommandLine& line) {
   tell(notes);
 }
 
-void list_presets(const CommandLine& line) {
-  if (!line.has("--json")) return write_text("-", presets_text());
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const topology::Preset& preset : topology::presets()) {
-    list.push_back({{"name", preset.name},
-                    {"description", preset.description},
-                    {"devices_per_host", preset.devices_per_host}});
-  }
-  write_text("-", list.dump(2) + "\n");
-}
+void list_presets(const CommandLine& /*line*/) { write_text("-", presets_text()); }
 
 void export_topology(const CommandLine& line) {
   const std::string& name = line.words.front();
@@ -147,7 +136,7 @@ std::string given_by(const OptionSetting& setting) {
   return fmt::format("{} or DDL_OPTIONS=\"{} ...\"", setting.variable, setting.word);
 }
 
-std::string option_list_text() {
+void list_options(const CommandLine& /*line*/) {
   const std::vector<OptionSetting> settings = option_settings();
   std::size_t widest_name = 0;
   std::size_t widest_value = 0;
@@ -157,34 +146,14 @@ std::string option_list_text() {
   }
   std::string text =
       "Later sources override earlier ones: defaults, the file of DDL_OPTIONS_FILE (name = value), "
-      "variables, "
-      "DDL_OPTIONS, a program's flags.\n\n";
+      "variables, DDL_OPTIONS, a program's flags.\n\n";
   for (const OptionSetting& setting : settings) {
     text += fmt::format("{:<{}}  {:<{}}  from {}\n", setting.name, widest_name, or_dash(setting.value),
                         widest_value, setting.origin);
     text += fmt::format("  {}\n  by {}: {}; default {}\n", setting.help, given_by(setting), setting.expected,
                         or_dash(setting.default_value));
   }
-  return text;
-}
-
-std::string option_list_json() {
-  nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const OptionSetting& setting : option_settings()) {
-    list.push_back({{"name", setting.name},
-                    {"value", setting.value},
-                    {"default", setting.default_value},
-                    {"origin", setting.origin},
-                    {"variable", setting.variable},
-                    {"word", setting.word},
-                    {"expected", setting.expected},
-                    {"help", setting.help}});
-  }
-  return list.dump(2) + "\n";
-}
-
-void list_options(const CommandLine& line) {
-  write_text("-", line.has("--json") ? option_list_json() : option_list_text());
+  write_text("-", text);
 }
 
 struct Command {
@@ -203,7 +172,7 @@ int run(const std::vector<std::string>& arguments) {
        {{"--topology", true}, json, {"--matrix"}, ranks, device},
        0,
        "none: a topology is given with --topology"},
-      {"presets", list_presets, {json}},
+      {"presets", list_presets, {}},
       {"export",
        export_topology,
        {{"--host"}, output, ranks, device},
@@ -212,7 +181,7 @@ int run(const std::vector<std::string>& arguments) {
       {"import", import_topology, {output, ranks, device}, SIZE_MAX},
       {"probe", probe, {ranks, json, {"--dry-run"}}},
       {"check", check, {{"--program", true}, {"--port", true}}},
-      {"env", list_options, {json}},
+      {"env", list_options, {}},
   };
   if (arguments.empty()) {
     throw UsageError("found no command, expected show, presets, export, import, probe, check or env");

@@ -15,7 +15,7 @@
 #include "ddl/context/host_identity.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
-#include "topology/parse_whole.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -36,7 +36,7 @@ std::string state_of(const fs::path& path) {
 fs::path path_of(const std::string& program) {
   if (program.find('/') != std::string::npos) return program;
   const char* const variable = std::getenv("PATH");
-  for (const std::string_view folder : topology::split(variable != nullptr ? variable : "", ':')) {
+  for (const std::string_view folder : split(variable != nullptr ? variable : "", ':')) {
     fs::path path = fs::path(folder) / program;
     if (state_of(path) == "executable") return path;
   }

@@ -5,26 +5,21 @@
 #include <algorithm>
 #include <initializer_list>
 
-#include "topology/parse_whole.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
 
-using topology::parse_whole;
-
-constexpr std::array output_flags = {"--trace", "--svg", "--save"};
-
 std::vector<Flag> all_flags() {
   std::vector<Flag> flags;
   for (const char* name :
-       {"--topology", "--ranks",     "--bytes",     "--collective", "--type",     "--wire",  "--root",
-        "--mode",     "--chunks",    "--placement", "--device",     "--carriers", "--limit", "--jitter",
-        "--seed",     "--straggler", "--plan",      "--save",       "--trace",    "--svg"}) {
+       {"--topology",   "--ranks",  "--bytes",     "--collective", "--type",     "--wire",  "--root",
+        "--mode",       "--chunks", "--placement", "--device",     "--carriers", "--limit", "--jitter",
+        "--candidates", "--seed",   "--straggler", "--plan",       "--save",     "--trace", "--svg"}) {
     flags.push_back({name, true});
   }
   for (const char* name : {"--no-nccl", "--explain", "--verify", "--simulate", "--json"})
     flags.push_back({name});
-  flags.push_back({"--candidates", true, 0, true});
   return flags;
 }
 
@@ -49,7 +44,7 @@ std::uint64_t parse_seed(const std::string& text) {
 /// Parses "3:2" or "3:2,5:1.5".
 std::vector<topology::Straggler> parse_stragglers(const std::string& text) {
   std::vector<topology::Straggler> result;
-  for (const std::string_view item : topology::split(text, ',')) {
+  for (const std::string_view item : split(text, ',')) {
     const std::size_t colon = item.find(':');
     const auto rank = parse_whole<int>(item.substr(0, colon));
     if (colon == std::string::npos || !rank || *rank < 0) {
@@ -64,11 +59,10 @@ std::vector<topology::Straggler> parse_stragglers(const std::string& text) {
 }
 
 std::size_t parse_candidates(const std::string& text) {
-  if (text.empty()) return 20;
   if (text == "all") return SIZE_MAX;
   const auto number = parse_whole<std::size_t>(text);
   if (number && *number > 0) return *number;
-  refuse_usage("--candidates: found '{}', expected nothing, how many to list, or all", text);
+  refuse_usage("--candidates: found '{}', expected how many to list, or all", text);
 }
 
 void refuse_together(const CommandLine& line, std::string_view flag,
@@ -81,10 +75,6 @@ void refuse_together(const CommandLine& line, std::string_view flag,
 }
 
 }  // namespace
-
-bool PlanArguments::standard_output_is_taken() const {
-  return std::ranges::any_of(output_flags, [&](std::string_view flag) { return line.value(flag) == "-"; });
-}
 
 PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   PlanArguments result;
@@ -115,8 +105,9 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);
   result.root = line.integer("--root", 0, 0, most_ranks - 1);
   for (const std::string_view flag : {"--plan", "--trace", "--svg", "--save"}) {
-    if (line.has(flag) && line.value(flag).empty()) {
-      refuse_usage("{}: found nothing, expected a file", flag);
+    const std::string file = line.value(flag, "given");
+    if (file.empty() || (file == "-" && flag != "--plan")) {
+      refuse_usage("{}: found '{}', expected a file", flag, file);
     }
   }
   if (!line.has("--bytes") && !line.has("--plan")) {
@@ -134,7 +125,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
     return topology::mode_from_letter(result.mode_text.substr(0, result.mode_text.find(':')));
   });
 
-  result.candidates = parse_candidates(line.value("--candidates"));
+  result.candidates = parse_candidates(line.value("--candidates", "all"));
   if (line.has("--limit")) result.most_transfers = parse_number("--limit", line.value("--limit"), 1, 1e12);
   result.simulation.jitter = parse_number("--jitter", line.value("--jitter", "0"), 0, 1e3);
   result.simulation.seed = parse_seed(line.value("--seed", "1"));
@@ -152,13 +143,6 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
                           [&](std::string_view flag) { return line.has(flag); });
   if (!result.simulation_conditions.empty() && !simulates) {
     throw UsageError("--jitter and --straggler change the simulation: add --simulate");
-  }
-  const auto outputs =
-      std::ranges::count_if(output_flags, [&](std::string_view flag) { return line.value(flag) == "-"; }) +
-      (line.has("--json") ? 1 : 0);
-  if (outputs > 1) {
-    throw UsageError(
-        "found several of --json, --trace -, --svg - and --save -, expected at most one on standard output");
   }
   return result;
 }

@@ -23,14 +23,12 @@ struct PlanArguments {
   std::string mode_text;  ///< "p:2x2x4"; the decomposition is parsed once the number of ranks is known.
   int root = 0;
 
-  std::size_t candidates = 20;
+  std::size_t candidates = 0;
   double most_transfers = 2e7;
   topology::SimulationOptions simulation;
   std::string simulation_conditions;
 
   [[nodiscard]] bool has(std::string_view flag) const { return line.has(flag); }
-  /// Whether an output file is "-", so that no text may be printed.
-  [[nodiscard]] bool standard_output_is_taken() const;
 };
 
 /// Throws UsageError.

@@ -61,6 +61,18 @@ struct LinkUse {
 /// The directions of links, the busiest first, and in the topology's order if equally busy.
 std::vector<LinkUse> link_uses(const topology::Topology& topology, const topology::Simulation& simulation);
 
+/// At most `most` groups of a dimension that exchange data, each as its ranks in the order of the grid; for a
+/// broadcast or reduce the order starts at `root`. Leaves out members that only wait, behind a tree or off
+/// the root's path. If the first dimension is ragged, later ones have a group for each list of segment
+/// owners.
+std::vector<std::vector<int>> groups_of(const topology::Plan& plan, int dimension, int root,
+                                        std::size_t most);
+
+/// The worst links of a dimension, e.g. "socket 32 GB/s": the farthest kind of link and the lowest bandwidth
+/// on the routes between members of up to 16 of its groups.
+std::string wires_of(const topology::Topology& topology, const topology::Placement& placement,
+                     const topology::Plan& plan, int dimension, int root);
+
 /// The plan, a table of its phases, its predicted time and the bound.
 std::string plan_text(const topology::Planner& planner, const PlanReport& report);
 /// Why this plan was chosen: the alternatives, the bottleneck, and advice.
@@ -75,9 +87,8 @@ std::string candidates_text(const PlanReport& report);
 std::string report_json(const topology::Planner& planner, const PlanReport& report, bool explain);
 
 /// A drawing of a plan on its machines, in Graphviz's language: each host with its packages, devices, NICs
-/// and switches; links coloured by their utilisation in the simulation (grey without one); below, each group
-/// of each dimension as a line with a stop at each of its ranks. Draws the first 8 hosts with 16 devices each
-/// and counts the rest.
+/// and switches; links coloured by their utilisation in the simulation (grey without one); below, a row for
+/// each dimension with a line through the ranks of each group. Draws 8 hosts, 48 nodes of each, and 8 groups.
 std::string plan_dot(const topology::Planner& planner, const PlanReport& report);
 /// The drawing as SVG, by Graphviz's program. Throws `unsupported` if that is not installed or fails.
 std::string svg_of(const std::string& dot);

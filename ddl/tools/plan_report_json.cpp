@@ -3,9 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "ddl/tools/plan_report.hpp"
-#include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
-#include "topology/plan/phases.hpp"
+#include "topology/plan/algorithms.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {

@@ -8,11 +8,9 @@
 #include <sstream>
 
 #include "ddl/tools/plan_report.hpp"
-#include "ddl/tools/plan_units.hpp"
-#include "ddl/tools/plan_wiring.hpp"
-#include "topology/plan/phases.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/planner/rank_order.hpp"
-#include "topology/units.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -31,7 +29,7 @@ std::string ratio_text(double value, double base) {
   return ratio < 99.95 ? fmt::format("{:.2f} x", ratio) : fmt::format("{:.0f} x", ratio);
 }
 
-std::string us_or_dash(const std::optional<double>& us) { return us ? topology::format_us(*us) : "-"; }
+std::string us_or_dash(const std::optional<double>& us) { return us ? format_us(*us) : "-"; }
 
 std::string percent_text(double share) { return fmt::format("{:.0f}%", 100 * share); }
 
@@ -41,38 +39,22 @@ std::string phase_name(const Plan& plan, std::size_t phase) {
   return fmt::format("{} {}", to_string(phases[phase].kind), phases[phase].dimension);
 }
 
-/// A stretch of the critical path, within one phase or, on a single rank, within several phases.
+/// A stretch of the critical path within one phase.
 struct Run {
-  std::set<std::size_t> phases;
+  std::size_t phase = 0;
   double start_us = 0;
   double end_us = 0;
   std::size_t steps = 0;
   std::vector<int> ranks;  // in the order of the path, without consecutive repeats
 };
 
-/// Joins consecutive runs of the same single rank.
-std::vector<Run> joined(const std::vector<Run>& runs) {
-  std::vector<Run> result;
-  for (const Run& run : runs) {
-    if (result.empty() || run.ranks.size() > 1 || result.back().ranks != run.ranks) {
-      result.push_back(run);
-      continue;
-    }
-    Run& last = result.back();
-    last.phases.insert(run.phases.begin(), run.phases.end());
-    last.end_us = run.end_us;
-    last.steps += run.steps;
-  }
-  return result;
-}
-
 std::vector<Run> runs_of(const PlanReport& report) {
   std::vector<Run> runs;
   for (const topology::SimulatedEvent& event : report.simulation->critical) {
     const topology::Step& step = report.schedule->ranks[as_index(event.rank)].steps[event.step];
     if (step.kind == topology::StepKind::finish) continue;
-    if (runs.empty() || !runs.back().phases.contains(step.phase)) {
-      runs.push_back({{step.phase}, event.start_us, event.end_us, 0, {}});
+    if (runs.empty() || runs.back().phase != step.phase) {
+      runs.push_back({step.phase, event.start_us, event.end_us, 0, {}});
     }
     Run& run = runs.back();
     run.end_us = std::max(run.end_us, event.end_us);
@@ -88,25 +70,18 @@ std::string ranks_text(const std::vector<int>& ranks) {
   return fmt::format("{} ... {}", fmt::join(std::span(ranks).first(most - 2), " "), ranks.back());
 }
 
-std::string phases_text(const Plan& plan, const std::set<std::size_t>& phases) {
-  std::vector<std::string> names;
-  for (const std::size_t phase : phases) names.push_back(phase_name(plan, phase));
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
 std::string critical_path_text(const PlanReport& report) {
-  std::vector<Run> runs = runs_of(report);
+  const std::vector<Run> runs = runs_of(report);
   std::map<std::size_t, std::pair<double, std::size_t>> phases;  // time and steps
   std::size_t steps = 0;
   for (const Run& run : runs) {
-    phases[*run.phases.begin()].first += run.end_us - run.start_us;
-    phases[*run.phases.begin()].second += run.steps;
+    phases[run.phase].first += run.end_us - run.start_us;
+    phases[run.phase].second += run.steps;
     steps += run.steps;
   }
   std::string text =
       fmt::format("\ncritical path: {}, the chain that ends last\n", count_text(steps, "step"));
   if (runs.empty()) return text;
-  runs = joined(runs);
   TextTable table({">FROM", ">TO", "PHASE", ">STEPS", "RANKS"});
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs.size() > most_runs && i == most_runs / 2) {
@@ -115,13 +90,13 @@ std::string critical_path_text(const PlanReport& report) {
       i += left_out;
     }
     const Run& run = runs[i];
-    table.add({topology::format_us(run.start_us), topology::format_us(run.end_us),
-               phases_text(report.plan, run.phases), digits_text(run.steps), ranks_text(run.ranks)});
+    table.add({format_us(run.start_us), format_us(run.end_us), phase_name(report.plan, run.phase),
+               digits_text(run.steps), ranks_text(run.ranks)});
   }
   text += table.text();
   std::vector<std::string> sums;
   for (const auto& [phase, sum] : phases) {
-    sums.push_back(fmt::format("{} {} in {}", phase_name(report.plan, phase), topology::format_us(sum.first),
+    sums.push_back(fmt::format("{} {} in {}", phase_name(report.plan, phase), format_us(sum.first),
                                count_text(sum.second, "step")));
   }
   return fmt::format("{}  by phase: {}\n", text, fmt::join(sums, "; "));
@@ -133,7 +108,7 @@ std::string links_text(const Planner& planner, const PlanReport& report, std::si
   for (std::size_t i = 0; i < std::min(uses.size(), most); ++i) {
     const LinkUse& use = uses[i];
     table.add({use.name, std::string(to_string(use.link.kind)), fmt::format("{:.4g}", use.link.bandwidth),
-               topology::format_bytes(static_cast<double>(use.bytes)), percent_text(use.utilisation)});
+               format_bytes(static_cast<double>(use.bytes)), percent_text(use.utilisation)});
   }
   std::string text = table.text();
   if (uses.size() > most) {
@@ -142,30 +117,6 @@ std::string links_text(const Planner& planner, const PlanReport& report, std::si
                         count_text(uses.size() - most, "more direction"), percent_text(next));
   }
   return text;
-}
-
-/// A table of the kinds of used links, the most utilised first.
-std::string kinds_text(const Planner& planner, const Simulation& simulation) {
-  struct KindUse {
-    std::uint64_t bytes = 0;
-    std::size_t channels = 0;  // directions of links that carried data
-    double highest = 0;        // utilisation of the busiest direction
-  };
-  std::map<topology::LinkKind, KindUse> uses;
-  for (const topology::ChannelUse& use : simulation.channels) {
-    KindUse& sum = uses[planner.topology().link(topology::link_of(use.channel)).kind];
-    sum.bytes += use.bytes;
-    sum.channels += use.bytes > 0 ? 1 : 0;
-    sum.highest = std::max(sum.highest, use.utilisation);
-  }
-  std::vector<std::pair<topology::LinkKind, KindUse>> kinds(uses.begin(), uses.end());
-  std::ranges::stable_sort(kinds, std::greater<>{}, [](const auto& kind) { return kind.second.highest; });
-  TextTable table({"KIND", ">BYTES", ">DIRECTIONS", ">BUSIEST"});
-  for (const auto& [kind, use] : kinds) {
-    table.add({std::string(to_string(kind)), topology::format_bytes(static_cast<double>(use.bytes)),
-               digits_text(use.channels), percent_text(use.highest)});
-  }
-  return table.text();
 }
 
 /// The number of sequential rounds of one chunk through all phases.
@@ -211,7 +162,7 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
         "The wires set the pace: {} of a bound of {}. Another plan gains at most {}. What helps is "
         "sending less (16-bit gradients, fewer reductions a sample), wider links, or hiding the time "
         "behind backward (build/bin/scaling shows how much that gives).",
-        ratio_text(time, plan.bound_us), topology::format_us(plan.bound_us),
+        ratio_text(time, plan.bound_us), format_us(plan.bound_us),
         percent_text(std::max(0.0, 1 - plan.bound_us / time))));
   } else if (highest < 0.4 && plan.bytes < (std::uint64_t{8} << 20)) {
     advice.push_back(fmt::format(
@@ -222,7 +173,7 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
     advice.push_back(fmt::format(
         "Neither one link nor latency alone sets the pace: {} of the bound of {}. See --simulate for the "
         "critical path, and --candidates for plans that come close.",
-        ratio_text(time, plan.bound_us), topology::format_us(plan.bound_us)));
+        ratio_text(time, plan.bound_us), format_us(plan.bound_us)));
   }
   const RatedPlan* placed = alternative(report, "flat ring, ranks as placed");
   const RatedPlan* by_host = alternative(report, "flat ring, ranks by host");
@@ -269,10 +220,9 @@ std::string explanation_text(const Planner& planner, const PlanReport& report) {
   TextTable table({"COMPARED WITH", "PLAN", ">PREDICTED", ">RATIO", ">SIMULATED"});
   std::optional<double> total;
   if (report.simulation) total = report.simulation->total_us;
-  table.add(
-      {"this plan", short_name(plan), topology::format_us(plan.predicted_us), "1.00 x", us_or_dash(total)});
+  table.add({"this plan", short_name(plan), format_us(plan.predicted_us), "1.00 x", us_or_dash(total)});
   for (const RatedPlan& other : report.alternatives) {
-    table.add({other.name, short_name(other.plan), topology::format_us(other.plan.predicted_us),
+    table.add({other.name, short_name(other.plan), format_us(other.plan.predicted_us),
                ratio_text(other.plan.predicted_us, plan.predicted_us), us_or_dash(other.simulated_us)});
   }
   text += table.text();
@@ -291,7 +241,7 @@ std::string explanation_text(const Planner& planner, const PlanReport& report) {
                         to_string(first.link.kind), first.link.bandwidth, percent_text(first.utilisation));
     if (as_busy > 1)
       text += fmt::format("; {} as busy", count_text(as_index(as_busy - 1), "other direction"));
-    text += "\n\n" + kinds_text(planner, *report.simulation);
+    text += '\n';
   }
   return text + advice_text(planner, report);
 }
@@ -307,7 +257,7 @@ std::string verdict_text(const topology::Verdict& verdict) {
 std::string simulation_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
   const Simulation& simulation = *report.simulation;
-  std::string text = fmt::format("\nsimulated  {}, {} of predicted", topology::format_us(simulation.total_us),
+  std::string text = fmt::format("\nsimulated  {}, {} of predicted", format_us(simulation.total_us),
                                  ratio_text(simulation.total_us, plan.predicted_us));
   if (plan.bound_us > 0)
     text += fmt::format(", {} of the bound", ratio_text(simulation.total_us, plan.bound_us));
@@ -318,8 +268,8 @@ std::string simulation_text(const Planner& planner, const PlanReport& report) {
   TextTable table({"PHASE", "WHAT", ">FROM", ">TO", ">SENT BY ALL"});
   for (const topology::SimulatedPhase& phase : simulation.phases) {
     table.add({std::to_string(phase.phase + 1), phase_name(plan, as_index(phase.phase)),
-               topology::format_us(phase.start_us), topology::format_us(phase.end_us),
-               topology::format_bytes(static_cast<double>(phase.bytes))});
+               format_us(phase.start_us), format_us(phase.end_us),
+               format_bytes(static_cast<double>(phase.bytes))});
   }
   text += '\n' + table.text();
   if (simulation.channels.empty()) return text;
@@ -339,7 +289,7 @@ std::string candidates_text(const PlanReport& report) {
     const RatedPlan& rated = report.candidates[i];
     left_out = left_out || !rated.simulated_us;
     table.add({std::to_string(i + 1), short_name(rated.plan), std::string(1, letter_of(rated.plan.mode)),
-               topology::format_us(rated.plan.predicted_us), us_or_dash(rated.simulated_us),
+               format_us(rated.plan.predicted_us), us_or_dash(rated.simulated_us),
                fmt::format("{:016x}", hash(rated.plan))});
   }
   text += table.text();

@@ -7,12 +7,13 @@
 #include <filesystem>
 #include <memory>
 
+#include "ddl/context/connect.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "ddl/tools/command_line.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "ddl/topology/discovery.hpp"
-#include "topology/nearest_name.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {
@@ -146,25 +147,14 @@ Topology import_files(std::span<const std::string> paths, const Placement& place
 }
 
 Topology named_topology(const std::string& name, const Placement& placement) {
-  const std::string_view preset = std::string_view(name).substr(0, name.find(':'));
-  std::vector<std::string_view> known;
-  for (const topology::Preset& candidate : topology::presets()) known.push_back(candidate.name);
-  if (std::ranges::find(known, preset) != known.end()) {
-    try {
-      return topology::make_preset(name);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::invalid_argument) throw UsageError(error.what());
-      throw;
-    }
-  }
-  std::error_code ignored;
-  const bool is_file = name == "-" || name.find('/') != std::string::npos || name.ends_with(".json") ||
-                       name.ends_with(".xml") || std::filesystem::exists(name, ignored);
+  const bool is_file =
+      name == "-" || name.find('/') != std::string::npos || name.ends_with(".json") || name.ends_with(".xml");
   if (!is_file) {
-    refuse_usage(
-        "found '{}', expected a preset or a file's name; the nearest preset is '{}' "
-        "(ddl-topo presets lists all)",
-        name, nearest_name(preset, known));
+    try {
+      if (auto preset = topology_of_preset("topology", name)) return *std::move(preset);
+    } catch (const Error& error) {
+      throw UsageError(error.what());
+    }
   }
   return import_files(std::span(&name, 1), placement);
 }

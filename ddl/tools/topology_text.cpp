@@ -9,9 +9,9 @@
 #include <utility>
 #include <vector>
 
-#include "ddl/tools/plan_units.hpp"
 #include "ddl/tools/topo_commands.hpp"
 #include "topology/discovery/sysfs.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::tools {
 namespace {

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -132,12 +131,6 @@ class SavedCheckpoint {
   /// tensors may be omitted as a whole; if requested, they must be exactly those that this rank saved, and
   /// the number of ranks must be the same as when saving.
   void restore(const std::string& group, const CheckpointGroup& into) const;
-
-  /// Receives a `per_rank` tensor of rank `saved_rank`. Its bytes are valid during the call.
-  using PerRankVisitor = std::function<void(int saved_rank, const NamedTensor& tensor)>;
-  /// Calls `visit` on every rank with each saved rank's `per_rank` tensors of `group`, in order of rank and
-  /// name, so that another number of ranks can redistribute them. Takes memory for one tensor.
-  void visit_per_rank(const std::string& group, const PerRankVisitor& visit) const;
 
  private:
   friend class Checkpoint;

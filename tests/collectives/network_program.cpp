@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "collectives/transports/network/open_network.hpp"
 #include "ddl/context/bootstrap_mpi.hpp"
+#include "ddl/context/connect.hpp"
 #include "ddl/error.hpp"
 
 namespace {
@@ -217,9 +217,7 @@ void abandoned_receives_are_left_alone(Job& job) {
 void run(std::string_view choice, int processes) {
   ddl::MpiBootstrap bootstrap(patience);
   expect(bootstrap.size() == processes, fmt::format("started with {} processes", bootstrap.size()));
-  const auto wish =
-      choice == "ucx" ? ddl::collectives::NetworkChoice::ucx : ddl::collectives::NetworkChoice::mpi;
-  auto opened = ddl::collectives::open_network(bootstrap, wish, [&] { return bootstrap.make_mpi_network(); });
+  auto opened = ddl::open_network(bootstrap, choice == "ucx" ? ddl::NetworkUse::ucx : ddl::NetworkUse::mpi);
   expect(opened.network->name().starts_with(choice), "opened " + opened.network->name());
   expect(opened.reason.empty(), opened.reason);
   expect((opened.network->event_descriptor() >= 0) == (choice == "ucx"), "a descriptor to sleep on");

@@ -29,7 +29,6 @@
 #include "collectives/watch/exit_report.hpp"
 #include "collectives/watch/flight_recorder.hpp"
 #include "collectives/watch/socket_watch.hpp"
-#include "collectives/watch/watch_hub.hpp"
 #include "ddl/error.hpp"
 #include "support/thrown_error.hpp"
 
@@ -320,8 +319,8 @@ class Meeting {
   Meeting& operator=(const Meeting&) = delete;
   ~Meeting() { hub.reset(); }  // first, because the hub still sends to the watches
 
-  SocketWatch::Settings settings_of(int rank) const {
-    SocketWatch::Settings settings;
+  SocketWatchSettings settings_of(int rank) const {
+    SocketWatchSettings settings;
     settings.hello.token = token;
     settings.hello.rank = rank;
     settings.hello.pid = 1000 + rank;
@@ -331,19 +330,19 @@ class Meeting {
     settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
     return settings;
   }
-  std::unique_ptr<SocketWatch> join(int rank) const {
-    auto watch = std::make_unique<SocketWatch>(settings_of(rank));
+  std::unique_ptr<Watch> join(int rank) const {
+    auto watch = watch_by_socket(settings_of(rank));
     watch->attach(*recorders[static_cast<std::size_t>(rank)], [] {});
     return watch;
   }
-  std::vector<std::unique_ptr<SocketWatch>> join_all() const {
-    std::vector<std::unique_ptr<SocketWatch>> watches;
+  std::vector<std::unique_ptr<Watch>> join_all() const {
+    std::vector<std::unique_ptr<Watch>> watches;
     for (int rank = 0; rank < ranks_; ++rank) watches.push_back(join(rank));
     return watches;
   }
   /// A connection that speaks the protocol without being a watch, so that it can die.
   Connection raw(int rank) const {
-    const SocketWatch::Settings settings = settings_of(rank);
+    const SocketWatchSettings settings = settings_of(rank);
     Connection connection(
         connect_to_first(settings.invitation.addresses, settings.invitation.port, settings.until));
     connection.send({Frame::Kind::hello, to_message(settings.hello)});
@@ -392,7 +391,7 @@ TEST(WatchHub, ADeathIsToldToAllWithWhatEachWasAbout) {
   while (told < 2) std::this_thread::yield();
   EXPECT_TRUE(first->failed());
   first->stopped("rank 2 (all of it)");
-  for (SocketWatch* watch : {first.get(), second.get()}) {
+  for (Watch* watch : {first.get(), second.get()}) {
     const ExitReport report = watch->report();
     EXPECT_EQ(report.failure.kind, JobFailure::Kind::died);
     EXPECT_EQ(report.failure.rank, 2);
@@ -528,7 +527,7 @@ TEST(WatchHub, LeavingInOrderIsNoFailure) {
 
 /// Makes rank 1's watch, to which a stand-in for rank 0 sends only `words`, through the `accepted`
 /// connection.
-std::unique_ptr<SocketWatch> watch_of(
+std::unique_ptr<Watch> watch_of(
     FileDescriptor& accepted, const std::string& words,
     std::function<void(const ExitReport&)> on_report = [](const ExitReport&) {}) {
   const Listener listener(true);
@@ -539,13 +538,13 @@ std::unique_ptr<SocketWatch> watch_of(
     }
     EXPECT_EQ(write(accepted.get(), words.data(), words.size()), static_cast<ssize_t>(words.size()));
   });
-  SocketWatch::Settings settings;
+  SocketWatchSettings settings;
   settings.hello.rank = 1;
   settings.invitation.addresses = {"127.0.0.1"};
   settings.invitation.port = listener.port;
   settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   settings.on_report = std::move(on_report);
-  auto watch = std::make_unique<SocketWatch>(settings);
+  auto watch = watch_by_socket(settings);
   root.join();
   return watch;
 }
@@ -590,11 +589,11 @@ TEST(SocketWatch, ARankInACollectiveLeavesTheReportToIt) {
 TEST(SocketWatch, SaysWhyItCannotReachRank0) {
   std::uint16_t port = 0;
   { port = Listener(true).port; }
-  SocketWatch::Settings settings;
+  SocketWatchSettings settings;
   settings.invitation.addresses = {"127.0.0.1", "no address"};
   settings.invitation.port = port;
   settings.until = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-  const Error error = test::error_of([&] { SocketWatch watch(settings); });
+  const Error error = test::error_of([&] { watch_by_socket(settings); });
   EXPECT_EQ(error.code(), ErrorCode::transport);
   EXPECT_NE(std::string(error.what()).find("127.0.0.1: Connection refused"), std::string::npos)
       << error.what();

@@ -116,8 +116,6 @@ status 0 "${reference[@]}" --save "$work/plan.json"
 status 0 --topology ac922:4 --ranks 16 --plan "$work/plan.json" --json --verify
 is "$hash" /hash
 is true /verified
-status 0 "${reference[@]}" --save -
-cmp -s "$work/out" "$work/plan.json" || fail "--save - prints something else than --save FILE writes"
 "$plan" --topology ac922:4 --plan - --verify <"$work/plan.json" >"$work/out" 2>"$work/err" || fail "--plan -"
 
 # Broadcasts, other types, suffixes of sizes.
@@ -165,7 +163,7 @@ status 0 --device cpu --ranks 2 --bytes 4K --verify --json
 is "this machine" /topology
 
 # The list of all candidates.
-status 0 --topology ac922:2 --bytes 1M --candidates
+status 0 --topology ac922:2 --bytes 1M --candidates 20
 says out "plans considered, the first 20"
 status 0 --topology ac922:2 --bytes 1M --candidates 3 --json
 is 3 /candidates
@@ -196,19 +194,17 @@ status 0 --topology ac922:4 --bytes 1M --trace "$work/trace.json"
 "$check_document" json "$work/trace.json" "" >/dev/null || fail "the trace is not JSON"
 
 # Pictures of every kind of machine, the same in each run; large ones say what they leave out.
-for topology in host:3 ac922 ac922:4 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:40; do
+for topology in host:3 ac922 ac922:4 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:72; do
   status 0 --topology "$topology" --bytes 64M --svg "$work/a.svg" --limit 1e5
   draws a.svg "rank 2"
   [ ! -s "$work/err" ] || fail "the picture of $topology: $(cat "$work/err")"
 done
-draws a.svg "h0 (and 24 more nodes)"
+draws a.svg "h0 (and 25 more nodes)"
 status 0 --topology ac922:40 --bytes 64M --svg "$work/a.svg"
 draws a.svg "32 more hosts not drawn."
 status 0 --topology ac922:3 --ranks 10 --bytes 64K --collective broadcast --placement round-robin --svg "$work/b.svg"
 draws b.svg "no rank"
 status 0 "${reference[@]}" --svg "$work/c.svg"
-status 0 "${reference[@]}" --svg -
-cmp -s "$work/out" "$work/c.svg" || fail "--svg - prints something else than --svg FILE writes"
 for words in "rank 15" "network 12.5" "dimension 1" "over network 12.5 GB/s"; do draws c.svg "$words"; done
 
 # Names from a file cannot break a picture, and Graphviz is needed only for SVG.
@@ -282,7 +278,7 @@ refuses 2 "add --simulate" "${reference[@]}" --jitter 0.1
 refuses 2 "--seed: found '-1'" "${reference[@]}" --simulate --seed=-1
 refuses 2 "--candidates: found '0'" "${reference[@]}" --candidates 0
 refuses 2 "--plan and --mode do not go together" --plan x.json --mode r
-refuses 2 "expected at most one on standard output" "${reference[@]}" --json --svg -
+refuses 2 "--svg: found '-', expected a file" "${reference[@]}" --svg -
 
 # Wrong files: status 1, with the file and the problem.
 refuses 1 "$work/missing.json" --topology "$work/missing.json" --bytes 4

@@ -1,5 +1,3 @@
-#include "ddl/gradients/gradient_norm.hpp"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <vector>
 
 #include "ddl/context.hpp"
+#include "ddl/gradients/host_queue.hpp"
 #include "ddl/hash.hpp"
 
 namespace ddl {

@@ -16,7 +16,7 @@
 #include <thread>
 #include <vector>
 
-#include "collectives/timeline/event_ring.hpp"
+#include "collectives/timeline/run_recorder.hpp"
 #include "ddl/context.hpp"
 #include "ddl/gradient_reducer.hpp"
 #include "ddl/gradients/step_dump.hpp"

@@ -10,7 +10,7 @@
 //   lost         the GPU that CUDA numbers 1 is lost
 //   partitioned  GPUs 0 and 1 have the same PCI address
 //   no_address   GPU 2 has an invalid address
-// Built without some functions, it stands in for an old release.
+// Built without a function, it stands in for an old release.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -72,14 +72,6 @@ Result cuDeviceGetPCIBusId(char* text, int length, Device device) {
   std::snprintf(text, static_cast<std::size_t>(length), "%s", is_bad ? "MIG-7" : addresses[index]);
   return state();
 }
-#ifndef FAKE_CUDA_WITHOUT_OPTIONAL
-Result cuGetErrorName(Result code, const char** text) {
-  *text = code == no_device        ? "CUDA_ERROR_NO_DEVICE"
-          : code == invalid_device ? "CUDA_ERROR_INVALID_DEVICE"
-                                   : nullptr;
-  if (plays("stub")) return stub_library;
-  return *text == nullptr ? static_cast<Result>(invalid_value) : 0;
-}
 Result cuGetErrorString(Result code, const char** text) {
   *text = code == no_device        ? "no CUDA-capable device is detected"
           : code == invalid_device ? "invalid device ordinal"
@@ -114,11 +106,7 @@ Result cuDeviceGetP2PAttribute(int* value, P2pAttribute attribute, Device from, 
     case native_atomic_supported:
       *value = plays("pcie") ? 0 : 1;
       return state();
-    case performance_rank:
-      *value = pair == 2 ? 1 : 0;
-      return state();
   }
   return invalid_value;
 }
-#endif
 }

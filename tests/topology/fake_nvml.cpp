@@ -4,7 +4,7 @@
 //   nvswitch   18 NVLinks of each GPU to four NVSwitches
 //   no_driver  nvmlInit fails
 //   lost       GPU 1 is lost
-// Built without some functions, it stands in for an old release.
+// Built without a function, it stands in for an old release.
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -124,7 +124,6 @@ Return nvmlDeviceGetMaxPcieLinkWidth(Device, unsigned* width) {
   *width = 16;
   return 0;
 }
-#ifndef FAKE_NVML_WITHOUT_NVLINK
 Return nvmlDeviceGetNvLinkState(Device device, unsigned link, unsigned* is_active) {
   End end = {};
   if (!find_end(index_of(device), link, &end)) return not_supported;
@@ -137,13 +136,10 @@ Return nvmlDeviceGetNvLinkRemotePciInfo_v2(Device device, unsigned link, PciInfo
   *pci = end.pci;
   return 0;
 }
-#ifndef FAKE_NVML_WITHOUT_REMOTE_TYPE
 Return nvmlDeviceGetNvLinkRemoteDeviceType(Device device, unsigned link, unsigned* type) {
   End end = {};
   if (!find_end(index_of(device), link, &end)) return not_supported;
   *type = end.type;
   return 0;
 }
-#endif
-#endif
 }

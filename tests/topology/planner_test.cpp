@@ -16,7 +16,7 @@
 #include "ddl/topology/verifier.hpp"
 #include "support/thrown_error.hpp"
 #include "topology/graph/graph_builder.hpp"
-#include "topology/plan/phases.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/planner/phase_profile.hpp"
 
 namespace ddl::topology {

@@ -13,7 +13,7 @@ using Device = int;
 enum Attribute : int { compute_capability_major = 75, compute_capability_minor = 76 };
 
 /// CUdevice_P2PAttribute.
-enum P2pAttribute : int { performance_rank = 1, access_supported = 2, native_atomic_supported = 3 };
+enum P2pAttribute : int { access_supported = 2, native_atomic_supported = 3 };
 
 /// CUresult.
 enum Code : int {

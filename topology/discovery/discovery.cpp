@@ -6,7 +6,6 @@
 #include <array>
 
 #include "ddl/error.hpp"
-#include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl::topology {

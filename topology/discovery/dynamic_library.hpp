@@ -44,12 +44,6 @@ class DynamicLibrary {
   std::unique_ptr<void, Close> library_;
 };
 
-/// Whether a function, which may be null, exists and returns 0.
-template <typename Function, typename... Arguments>
-bool succeeds(Function* function, Arguments... arguments) {
-  return function != nullptr && function(arguments...) == 0;
-}
-
 /// 10 * major + minor, as in `GpuDescription`; 0 for an impossible compute capability.
 constexpr int compute_capability(int major, int minor) {
   return major > 0 && major < 100 && minor >= 0 && minor < 10 ? 10 * major + minor : 0;

@@ -11,7 +11,6 @@
 
 #include "topology/discovery/cuda_driver.hpp"
 #include "topology/discovery/dynamic_library.hpp"
-#include "topology/discovery/sources.hpp"
 #include "topology/discovery/sysfs.hpp"
 #include "topology/refuse.hpp"
 
@@ -25,8 +24,7 @@ class Driver {
  private:
   // cuInit cannot be undone, so its code must stay loaded.
   DynamicLibrary library_;
-  cuda::GetErrorText* const error_name_ = library_.optional<cuda::GetErrorText>("cuGetErrorName");
-  cuda::GetErrorText* const error_string_ = library_.optional<cuda::GetErrorText>("cuGetErrorString");
+  cuda::GetErrorText* const error_string_ = library_.required<cuda::GetErrorText>("cuGetErrorString");
 
  public:
   explicit Driver(const std::string& path) : library_(path, RTLD_NODELETE) {
@@ -36,25 +34,17 @@ class Driver {
   cuda::GetCount* const count = library_.required<cuda::GetCount>("cuDeviceGetCount");
   cuda::Get* const get = library_.required<cuda::Get>("cuDeviceGet");
   cuda::GetText* const pci_address = library_.required<cuda::GetText>("cuDeviceGetPCIBusId");
-  cuda::GetText* const name = library_.optional<cuda::GetText>("cuDeviceGetName");
-  cuda::GetAttribute* const attribute = library_.optional<cuda::GetAttribute>("cuDeviceGetAttribute");
-  cuda::GetMemory* const memory = library_.optional<cuda::GetMemory>("cuDeviceTotalMem_v2");
-  cuda::GetP2p* const p2p = library_.optional<cuda::GetP2p>("cuDeviceGetP2PAttribute");
+  cuda::GetText* const name = library_.required<cuda::GetText>("cuDeviceGetName");
+  cuda::GetAttribute* const attribute = library_.required<cuda::GetAttribute>("cuDeviceGetAttribute");
+  cuda::GetMemory* const memory = library_.required<cuda::GetMemory>("cuDeviceTotalMem_v2");
+  cuda::GetP2p* const p2p = library_.required<cuda::GetP2p>("cuDeviceGetP2PAttribute");
 
-  [[nodiscard]] std::string failure(cuda::Result code, std::string_view function) const {
-    const char* text = nullptr;
-    const char* code_name = nullptr;
-    const bool has_text = succeeds(error_string_, code, &text) && text != nullptr;
-    const bool has_name = succeeds(error_name_, code, &code_name) && code_name != nullptr;
-    // The toolkit's library for linking has no texts.
-    const char* const otherwise = code == cuda::stub_library
-                                      ? "the library is a stub for linking, not a driver"
-                                      : "an error that the driver does not explain";
-    return fmt::format("{}: {} failed: {} ({}{})", library_.path(), function, has_text ? text : otherwise,
-                       has_name ? fmt::format("{}, ", code_name) : "error ", code);
-  }
   void check(cuda::Result code, std::string_view function) const {
-    if (code != 0) throw Error(ErrorCode::unsupported, failure(code, function));
+    if (code == 0) return;
+    const char* text = nullptr;
+    const bool is_explained = error_string_(code, &text) == 0 && text != nullptr;
+    fail_with(ErrorCode::unsupported, "{}: {} failed: {} (error {})", library_.path(), function,
+              is_explained ? text : "an error that the driver does not explain", code);
   }
 };
 
@@ -85,15 +75,13 @@ GpuDescription describe(const Driver& driver, cuda::Device device, const std::fi
   GpuDescription gpu;
   gpu.pci = pci_place(sysfs, address_of(driver, device));
   std::array<char, 256> name = {};
-  if (succeeds(driver.name, name.data(), static_cast<int>(name.size()) - 1, device)) gpu.model = name.data();
+  if (driver.name(name.data(), static_cast<int>(name.size()) - 1, device) == 0) gpu.model = name.data();
   int major = 0;
   int minor = 0;
-  if (succeeds(driver.attribute, &major, cuda::compute_capability_major, device) &&
-      succeeds(driver.attribute, &minor, cuda::compute_capability_minor, device)) {
-    gpu.compute_capability = compute_capability(major, minor);
-  }
-  std::size_t memory = 0;
-  if (succeeds(driver.memory, &memory, device)) gpu.memory = memory;
+  driver.attribute(&major, cuda::compute_capability_major, device);
+  driver.attribute(&minor, cuda::compute_capability_minor, device);
+  gpu.compute_capability = compute_capability(major, minor);
+  driver.memory(&gpu.memory, device);
   return gpu;
 }
 
@@ -125,63 +113,26 @@ std::vector<FoundGpu> find_gpus(const Driver& driver, int count, const std::file
   return gpus;
 }
 
-/// Adds one NVLink between each two GPUs that support native atomics, which PCIe does not offer.
-void guess_nvlinks(const Driver& driver, const std::string& library, std::span<FoundGpu> gpus,
-                   std::vector<std::string>& notes) {
-  if (gpus.size() < 2) return;
-  if (driver.p2p == nullptr) {
-    notes.push_back(
-        fmt::format("NVLinks unknown: {} has no function cuDeviceGetP2PAttribute; all GPUs are taken as "
-                    "joined by PCIe",
-                    library));
-    return;
-  }
-  std::string first_failure;
-  int failures = 0;
-  std::vector<int> ranks;  // performance ranks of the joined pairs
+/// CUDA does not tell of NVLinks: GPUs with native atomics between them count as joined by one. Pairs that
+/// the driver refuses to tell of count as joined by PCIe.
+void guess_nvlinks(const Driver& driver, std::span<FoundGpu> gpus, std::vector<std::string>& notes) {
+  bool is_joined = false;
   for (FoundGpu& gpu : gpus) {
     for (const FoundGpu& peer : gpus) {
       if (&gpu == &peer) continue;
-      const auto ask = [&](cuda::P2pAttribute attribute, int& value) {
-        return driver.p2p(&value, attribute, gpu.device, peer.device);
-      };
       int has_access = 0;
       int has_atomics = 0;
-      cuda::Result code = ask(cuda::access_supported, has_access);
-      if (code == 0) code = ask(cuda::native_atomic_supported, has_atomics);
-      if (code != 0) {
-        if (failures++ == 0) {
-          first_failure =
-              fmt::format("{} to {}: {}", gpu.description.pci.address, peer.description.pci.address,
-                          driver.failure(code, "cuDeviceGetP2PAttribute"));
-        }
-        continue;
-      }
+      driver.p2p(&has_access, cuda::access_supported, gpu.device, peer.device);
+      driver.p2p(&has_atomics, cuda::native_atomic_supported, gpu.device, peer.device);
       if (has_access == 0 || has_atomics == 0) continue;
       gpu.description.nvlinks.push_back({NvlinkPeer::gpu, peer.description.pci.address, 1});
-      int rank = 0;
-      if (ask(cuda::performance_rank, rank) == 0) ranks.push_back(rank);
+      is_joined = true;
     }
   }
-  if (failures > 0) {
-    notes.push_back(
-        fmt::format("NVLinks unknown, so taken as PCIe, from GPU to GPU in {} of {} directions; {}", failures,
-                    gpus.size() * (gpus.size() - 1), first_failure));
-  }
-  const bool is_joined =
-      std::ranges::any_of(gpus, [](const FoundGpu& gpu) { return !gpu.description.nvlinks.empty(); });
   if (!is_joined) return;
-  std::string note =
+  notes.emplace_back(
       "numbers of NVLinks unknown: GPUs with native atomics between them are taken as joined by one link, "
-      "others by PCIe";
-  if (!ranks.empty()) {
-    const auto [least, most] = std::ranges::minmax(ranks);
-    if (least != most) {
-      note +=
-          fmt::format("; CUDA ranks the speeds of those pairs from {} to {}, so they differ", least, most);
-    }
-  }
-  notes.push_back(std::move(note));
+      "others by PCIe");
 }
 
 }  // namespace
@@ -201,7 +152,7 @@ std::vector<GpuDescription> gpus_by_cuda(const std::string& library, const std::
   notes.push_back(
       fmt::format("CUDA_VISIBLE_DEVICES may hide GPUs of this host from CUDA; it is {}", visible_devices()));
   std::vector<FoundGpu> found = find_gpus(*driver, count, sysfs, notes);
-  guess_nvlinks(*driver, library, found, notes);
+  guess_nvlinks(*driver, found, notes);
   std::vector<GpuDescription> gpus;
   for (FoundGpu& gpu : found) gpus.push_back(std::move(gpu.description));
   return gpus;

@@ -5,9 +5,9 @@
 #include <cstring>
 #include <memory>
 
-#include "topology/discovery/sources.hpp"
-#include "topology/parse_whole.hpp"
+#include "topology/discovery/sysfs.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::topology {
 namespace {

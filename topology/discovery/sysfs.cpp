@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <fstream>
 
-#include "topology/parse_whole.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::topology {
 
@@ -114,15 +114,6 @@ PciPlace pci_place(const std::filesystem::path& sysfs, const std::string& addres
   place.numa_node =
       static_cast<int>(std::clamp(read_integer(device / "numa_node").value_or(-1), -1L, 65'535L));
   return place;
-}
-
-std::optional<unsigned> pci_class(const std::filesystem::path& sysfs, const std::string& address) {
-  const std::optional<std::string> text = read_line(sysfs / "bus/pci/devices" / address / "class");
-  if (!text || !text->starts_with("0x")) return std::nullopt;
-  unsigned value = 0;
-  const char* const end = text->data() + text->size();
-  if (std::from_chars(text->data() + 2, end, value, 16).ptr != end) return std::nullopt;
-  return value;
 }
 
 std::vector<int> own_cpus() {

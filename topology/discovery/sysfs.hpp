@@ -20,9 +20,6 @@ std::vector<NicDescription> nics_in_sysfs(const std::filesystem::path& sysfs);
 /// The place of a PCI address. For a device that sysfs does not list, it holds the address alone.
 PciPlace pci_place(const std::filesystem::path& sysfs, const std::string& address);
 
-/// The class code of a PCI device, e.g. 0x068000 for an NVSwitch; nothing if unknown.
-std::optional<unsigned> pci_class(const std::filesystem::path& sysfs, const std::string& address);
-
 /// GB/s in one direction, before protocol; `gigatransfers` per second and lane.
 double pcie_bandwidth(double gigatransfers, int lanes);
 
@@ -35,5 +32,21 @@ std::optional<std::vector<int>> parse_cpu_list(std::string_view text);
 
 /// `cpus` must be ascending.
 std::string format_cpu_list(std::span<const int> cpus);
+
+/// The GPUs that CUDA shows to this process, by PCI address, with their places from sysfs. Calls cuInit and
+/// keeps the library loaded, so it is only for processes that cannot use NVML. NVLinks are guessed: one
+/// between each pair with native atomics. Adds to `notes` what could not be found out; a GPU without a PCI
+/// address is left out. Throws `unsupported` if the driver is missing, fails, or shows no GPU.
+std::vector<GpuDescription> gpus_by_cuda(const std::string& library, const std::filesystem::path& sysfs,
+                                         std::vector<std::string>& notes);
+
+/// The GPUs that NVML reports, with their places from sysfs. Adds to `notes` what could not be found out; a
+/// GPU without a PCI address is left out. Throws `unsupported` if the library is missing or fails.
+std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::filesystem::path& sysfs,
+                                         std::vector<std::string>& notes);
+
+/// Fills in the CPU and the packages, of the machine or of a synthetic description. Throws `invalid_argument`
+/// if hwloc refuses the description, and `io` if it cannot read the machine.
+void describe_processors(const std::string& synthetic, HostDescription& host);
 
 }  // namespace ddl::topology

@@ -14,8 +14,8 @@
 #include "topology/graph/link_figures.hpp"
 #include "topology/graph/xml_document.hpp"
 #include "topology/json_text.hpp"
-#include "topology/parse_whole.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::topology {
 namespace {

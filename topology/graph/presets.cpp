@@ -10,8 +10,8 @@
 
 #include "topology/graph/graph_builder.hpp"
 #include "topology/graph/link_figures.hpp"
-#include "topology/parse_whole.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::topology {
 namespace {

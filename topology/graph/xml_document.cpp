@@ -28,8 +28,6 @@ class Parser {
     if (!parser_) throw std::bad_alloc();
     XML_SetUserData(parser_.get(), this);
     XML_SetElementHandler(parser_.get(), on_start, on_end);
-    XML_SetCharacterDataHandler(parser_.get(), on_text);
-    XML_SetStartDoctypeDeclHandler(parser_.get(), on_doctype);
   }
 
   XmlElement parse(std::string_view text) {
@@ -46,33 +44,17 @@ class Parser {
   }
 
  private:
-  static void on_start(void* self, const XML_Char* name, const XML_Char** attributes) {
-    static_cast<Parser*>(self)->guarded([&](Parser& parser) { parser.start(name, attributes); });
+  static void on_start(void* self, const XML_Char* name, const XML_Char** attributes) noexcept {
+    Parser& parser = *static_cast<Parser*>(self);
+    if (parser.problem_ || parser.no_memory_) return;
+    try {
+      parser.start(name, attributes);
+    } catch (...) {
+      parser.no_memory_ = std::current_exception();
+    }
+    if (parser.problem_ || parser.no_memory_) XML_StopParser(parser.parser_.get(), XML_FALSE);
   }
   static void on_end(void* self, const XML_Char*) { static_cast<Parser*>(self)->open_.pop_back(); }
-  static void on_text(void* self, const XML_Char* text, int size) {
-    static_cast<Parser*>(self)->guarded([&](Parser& parser) {
-      const std::string_view characters(text, static_cast<std::size_t>(size));
-      if (characters.find_first_not_of(" \t\r\n") != std::string_view::npos) {
-        parser.report("text between elements", "elements and attributes alone");
-      }
-    });
-  }
-  static void on_doctype(void* self, const XML_Char*, const XML_Char*, const XML_Char*, int) {
-    static_cast<Parser*>(self)->guarded(
-        [](Parser& parser) { parser.report("a document type declaration", "a plain document"); });
-  }
-
-  template <typename Function>
-  void guarded(Function function) noexcept {
-    if (problem_ || no_memory_) return;
-    try {
-      function(*this);
-    } catch (...) {
-      no_memory_ = std::current_exception();
-    }
-    if (problem_ || no_memory_) XML_StopParser(parser_.get(), XML_FALSE);
-  }
 
   void start(const XML_Char* name, const XML_Char** attributes) {
     if (++elements_ > most_elements) return report("more elements", fmt::format("at most {}", most_elements));

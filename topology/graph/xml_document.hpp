@@ -17,9 +17,8 @@ struct XmlElement {
   [[nodiscard]] const std::string* attribute(std::string_view wanted) const;
 };
 
-/// Returns the root element. Throws `corrupt_data` naming `source` and the line: malformed or truncated XML,
-/// a document type declaration (so there are no entities), text between elements, more than 65,536 elements,
-/// elements more than 64 deep.
+/// Returns the root element; text between elements is ignored. Throws `corrupt_data` naming `source` and the
+/// line: malformed or truncated XML, more than 65,536 elements, elements more than 64 deep.
 XmlElement parse_xml(std::string_view text, std::string_view source);
 
 }  // namespace ddl::topology

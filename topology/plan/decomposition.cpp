@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "topology/json_text.hpp"
-#include "topology/parse_whole.hpp"
 #include "topology/refuse.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::topology {
 namespace {

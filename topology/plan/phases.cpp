@@ -1,4 +1,3 @@
-#include "topology/plan/phases.hpp"
 
 #include <fmt/format.h>
 

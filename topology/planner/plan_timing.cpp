@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "topology/plan/algorithms.hpp"
-#include "topology/plan/phases.hpp"
 #include "topology/planner/plan_groups.hpp"
 
 namespace ddl::topology {

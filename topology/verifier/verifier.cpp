@@ -7,7 +7,7 @@
 
 #include "ddl/topology/plan.hpp"
 #include "topology/program/streams.hpp"
-#include "topology/verifier/verifier_checks.hpp"
+#include "topology/verifier/verifier_expressions.hpp"
 
 namespace ddl::topology {
 namespace {

@@ -2,9 +2,7 @@
 
 #include <algorithm>
 
-#include "topology/verifier/verifier_checks.hpp"
 #include "topology/verifier/verifier_expressions.hpp"
-#include "topology/verifier/verifier_memory.hpp"
 
 namespace ddl::topology::verification {
 namespace {

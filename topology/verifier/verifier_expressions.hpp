@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -67,5 +68,65 @@ class Expressions {
   std::vector<Expression> all_;
   std::unordered_map<std::array<Id, 3>, Id, Hash> known_;  // by operands, and 1 if not rounded
 };
+
+/// A stretch that holds elements [origin, origin + length) of the collective's buffer as one expression.
+struct Piece {
+  std::size_t length = 0;
+  std::size_t origin = 0;
+  Expressions::Id expression = Expressions::nothing;
+  bool finished = false;
+
+  friend bool operator==(const Piece&, const Piece&) = default;
+};
+
+/// The pieces of a range, merged wherever possible.
+using Pieces = std::vector<Piece>;
+void append(Pieces& pieces, const Piece& piece);
+
+/// The symbolic content of one rank's addresses.
+class SymbolicMemory {
+ public:
+  /// [own_begin, own_end) holds the rank's own data, the rest of [0, size) nothing.
+  SymbolicMemory(std::size_t size, Expressions::Id own, std::size_t own_begin, std::size_t own_end);
+
+  /// Replaces `pieces` by those of [begin, end).
+  void read(std::size_t begin, std::size_t end, Pieces& pieces) const;
+  /// Writes pieces from `begin` on.
+  void write(std::size_t begin, const Pieces& pieces);
+
+ private:
+  struct Cell {  // from its key up to the next key
+    std::size_t origin = 0;
+    Expressions::Id expression = Expressions::nothing;
+    bool finished = false;
+  };
+  using Cells = std::map<std::size_t, Cell>;
+
+  Cells::iterator split(std::size_t at);
+
+  Cells cells_;
+  std::size_t size_;
+};
+
+/// An order in which the steps can happen: local steps, sends with their receives, and runs (by their first
+/// step) with the sends that they take. If there is none, `problem` describes a cycle.
+struct Order {
+  std::vector<StepId> steps;
+  std::string problem;
+};
+
+/// Why exactly a cycle is a deadlock: make one node of each send with its receive, and of each run with all
+/// sends that it takes. A node can happen once all nodes before it have: those that its steps conflict with,
+/// on the sender or on the receiver, and the earlier transfers of its streams.
+///
+/// Without a cycle, one of the nodes that have not happened always waits for none of the others, so every
+/// order of progress reaches the end. A node on a cycle never happens. With buffers, a send may complete
+/// before its receive starts; with B buffers, send k + B of a stream waits for receive k. Both relations are
+/// contained in the one above (in a stream, k is before k + B), so buffers never add a cycle.
+Order order_steps(const StepNumbers& steps, const Streams& streams);
+
+/// Runs matched steps on symbols in an order from `order_steps`, and checks what each rank ends with. Returns
+/// what is wrong, or an empty text.
+std::string check_content(const StepNumbers& steps, const Streams& streams, const std::vector<StepId>& order);
 
 }  // namespace ddl::topology::verification

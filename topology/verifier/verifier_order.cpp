@@ -1,6 +1,6 @@
 #include <fmt/format.h>
 
-#include "topology/verifier/verifier_checks.hpp"
+#include "topology/verifier/verifier_expressions.hpp"
 
 namespace ddl::topology::verification {
 namespace {

@@ -67,7 +67,7 @@ std::unique_ptr<UcxNetwork> open_ucx(Bootstrap& bootstrap, std::string& reason) 
       settings.devices = usable_interfaces(machines, own);
       const std::vector<std::string> rdma = active_rdma_ports();
       settings.devices.insert(settings.devices.begin(), rdma.begin(), rdma.end());
-      network = std::make_unique<UcxNetwork>(settings);
+      network = make_ucx_network(settings);
     });
   }
   reason = first_problem(bootstrap.all_gather(problem));

@@ -93,9 +93,7 @@ class Configuration {
   ucp_config_t* config_ = nullptr;
 };
 
-}  // namespace
-
-struct UcxNetwork::State {
+struct State {
   enum class Link : std::uint8_t { unused, up, breaking, broken, left };
 
   struct Operation {
@@ -420,189 +418,197 @@ struct UcxNetwork::State {
   }
 };
 
-UcxNetwork::UcxNetwork(const UcxSettings& settings) : state_(std::make_unique<State>()) {
-  if (settings.ranks > UcxTag::most_ranks) {
-    fail_with(ErrorCode::unsupported, "{} ranks: UCX's tags have room for {}", settings.ranks,
-              UcxTag::most_ranks);
+class OpenedUcx final : public UcxNetwork {
+ public:
+  explicit OpenedUcx(const UcxSettings& settings) {
+    if (settings.ranks > UcxTag::most_ranks) {
+      fail_with(ErrorCode::unsupported, "{} ranks: UCX's tags have room for {}", settings.ranks,
+                UcxTag::most_ranks);
+    }
+    state_.rank = settings.rank;
+    state_.name = describe(settings.devices);
+    state_.open(settings);
   }
-  state_->rank = settings.rank;
-  state_->name = describe(settings.devices);
-  state_->open(settings);
-}
 
-UcxNetwork::~UcxNetwork() {
-  if (state_->worker != nullptr) state_->leave();
-}
-
-const std::string& UcxNetwork::address() const noexcept { return state_->address; }
-
-bool UcxNetwork::carries_device_memory() const noexcept {
-  ucp_context_attr_t attributes{};
-  attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
-  return state_->context != nullptr && ucp_context_query(state_->context, &attributes) == UCS_OK &&
-         (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
-}
-
-void UcxNetwork::connect(std::vector<std::string> addresses) {
-  state_->peers.resize(addresses.size());
-  state_->to_flush.reserve(addresses.size());
-  for (std::size_t r = 0; r < addresses.size(); ++r) {
-    state_->peers[r].state = state_.get();
-    state_->peers[r].address = std::move(addresses[r]);
+  ~OpenedUcx() override {
+    if (state_.worker != nullptr) state_.leave();
   }
-}
 
-std::string UcxNetwork::name() const { return state_->name; }
+  const std::string& address() const noexcept override { return state_.address; }
 
-int UcxNetwork::communicators() const { return UcxTag::communicators; }
-
-void UcxNetwork::send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) {
-  State& state = *state_;
-  State::Peer& to = state.peer_for(peer, tag);
-  state.require_connection(to);
-  State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), false);
-  if (to.link != State::Link::up) {
-    if (state.some_breaking) state.attend_to_broken();
-    state.drop_operations(to);
-    return;
+  bool carries_device_memory() const noexcept override {
+    ucp_context_attr_t attributes{};
+    attributes.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES;
+    return state_.context != nullptr && ucp_context_query(state_.context, &attributes) == UCS_OK &&
+           (attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA)) != 0;
   }
-  ucp_request_param_t parameters{};
-  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.cb.send = [](void* request, ucs_status_t status, void* user_data) {
-    auto& over = *static_cast<State::Operation*>(user_data);
-    if (over.transfer != nullptr) ++over.state->ended;
-    over.state->end(over, status, over.bytes);
-    ucp_request_free(request);
-  };
-  parameters.user_data = &operation;
-  const ucs_status_ptr_t request =
-      ucp_tag_send_nbx(to.endpoint, bytes.data(), bytes.size(), UcxTag::of(tag, state.rank), &parameters);
-  if (UCS_PTR_IS_PTR(request)) {
-    operation.request = request;
-  } else {
-    state.end(operation, UCS_PTR_STATUS(request), bytes.size());
-  }
-}
 
-void UcxNetwork::receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) {
-  State& state = *state_;
-  State::Peer& from = state.peer_for(peer, tag);
-  State::Operation& operation = state.begin(transfer, peer, tag, bytes.size(), true);
-  const std::uint64_t ended = state.ended;
-  ucp_request_param_t parameters{};
-  // Before version 1.16, UCX reports the length of a received message only to the callback.
-  parameters.op_attr_mask =
-      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
-  parameters.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* arrived,
-                          void* user_data) {
-    auto& over = *static_cast<State::Operation*>(user_data);
-    if (over.transfer != nullptr) ++over.state->ended;
-    over.state->end(over, status, arrived->length);
-    ucp_request_free(request);
-  };
-  parameters.user_data = &operation;
-  const ucs_status_ptr_t request = ucp_tag_recv_nbx(state.worker, bytes.data(), bytes.size(),
-                                                    UcxTag::of(tag, peer), UINT64_MAX, &parameters);
-  if (!UCS_PTR_IS_PTR(request) && !transfer.over()) state.end(operation, UCS_PTR_STATUS(request), 0);
-  if (transfer.over()) {
-    state.ended = ended;
-    return;
-  }
-  operation.request = request;
-  // Without a connection, the death of a rank that only sends to this one would not be noticed.
-  state.require_connection(from);
-  if (from.link == State::Link::broken || from.link == State::Link::left) state.drop_operations(from);
-}
-
-bool UcxNetwork::has_other(int peer, MessageTag tag) const {
-  constexpr int leave_it_there = 0;
-  if (state_->worker == nullptr) return false;
-  const std::uint64_t expected = UcxTag::of(tag, peer);
-  ucp_tag_recv_info_t info;
-  return ucp_tag_probe_nb(state_->worker, expected, UcxTag::same_call, leave_it_there, &info) != nullptr &&
-         UcxTag::is_other(info.sender_tag, expected);
-}
-
-bool UcxNetwork::progress() {
-  State& state = *state_;
-  if (state.worker == nullptr) return false;
-  ucp_worker_progress(state.worker);
-  if (state.some_breaking) state.attend_to_broken();
-  return std::exchange(state.reported, state.ended) != state.ended;
-}
-
-bool UcxNetwork::may_hold_back() const {
-  return state_->worker != nullptr && (!state_->to_flush.empty() || state_->flushes > 0);
-}
-
-void UcxNetwork::flush() {
-  State& state = *state_;
-  if (state.worker == nullptr) return;
-  ucp_request_param_t parameters{};
-  parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-  parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
-    auto& of = *static_cast<State*>(user_data);
-    ++of.ended;
-    --of.flushes;
-    ucp_request_free(request);
-  };
-  parameters.user_data = &state;
-  for (const int number : state.to_flush) {
-    State::Peer& peer = state.peers[static_cast<std::size_t>(number)];
-    peer.sent_since_flush = false;
-    if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
-      ++state.flushes;
+  void connect(std::vector<std::string> addresses) override {
+    state_.peers.resize(addresses.size());
+    state_.to_flush.reserve(addresses.size());
+    for (std::size_t r = 0; r < addresses.size(); ++r) {
+      state_.peers[r].state = &state_;
+      state_.peers[r].address = std::move(addresses[r]);
     }
   }
-  state.to_flush.clear();
-}
 
-int UcxNetwork::event_descriptor() const { return state_->event_descriptor; }
+  std::string name() const override { return state_.name; }
 
-bool UcxNetwork::arm() {
-  const State& state = *state_;
-  return state.worker != nullptr && !state.some_breaking && state.reported == state.ended &&
-         ucp_worker_arm(state.worker) == UCS_OK;
-}
+  int communicators() const override { return UcxTag::communicators; }
 
-int UcxNetwork::failed_peer() const { return state_->failed_peer; }
-
-std::string UcxNetwork::failure() const {
-  using Kind = State::Failure::Kind;
-  const State::Failure& failure = state_->failure;
-  const std::string message =
-      fmt::format("message {} of call {} of communicator {}, {} bytes", failure.tag.message, failure.tag.call,
-                  failure.tag.communicator, failure.bytes);
-  const char* direction = failure.receives ? "from" : "to";
-  switch (failure.kind) {
-    case Kind::none:
-      break;
-    case Kind::connection:
-      if (failure.status == UCS_ERR_UNREACHABLE) {
-        return fmt::format("rank {} cannot be reached: no transport and network interface leads there",
-                           failure.peer);
-      }
-      return fmt::format(
-          "the connection to rank {} broke ({}): its process has died, or its host or the network "
-          "has failed",
-          failure.peer, ucs_status_string(failure.status));
-    case Kind::left:
-      return fmt::format(
-          "rank {} has left the job, but there is a {} {} it: do all ranks make the same calls?",
-          failure.peer, message, direction);
-    case Kind::length:
-      return fmt::format(
-          "rank {} sent {} bytes, {}: do all ranks make the same calls with the same counts?", failure.peer,
-          failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many", "expected " + message);
-    case Kind::transfer:
-      return fmt::format("{} {} rank {} failed: {}", message, direction, failure.peer,
-                         ucs_status_string(failure.status));
+  void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override {
+    State::Peer& to = state_.peer_for(peer, tag);
+    state_.require_connection(to);
+    State::Operation& operation = state_.begin(transfer, peer, tag, bytes.size(), false);
+    if (to.link != State::Link::up) {
+      if (state_.some_breaking) state_.attend_to_broken();
+      state_.drop_operations(to);
+      return;
+    }
+    ucp_request_param_t parameters{};
+    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.cb.send = [](void* request, ucs_status_t status, void* user_data) {
+      auto& over = *static_cast<State::Operation*>(user_data);
+      if (over.transfer != nullptr) ++over.state->ended;
+      over.state->end(over, status, over.bytes);
+      ucp_request_free(request);
+    };
+    parameters.user_data = &operation;
+    const ucs_status_ptr_t request =
+        ucp_tag_send_nbx(to.endpoint, bytes.data(), bytes.size(), UcxTag::of(tag, state_.rank), &parameters);
+    if (UCS_PTR_IS_PTR(request)) {
+      operation.request = request;
+    } else {
+      state_.end(operation, UCS_PTR_STATUS(request), bytes.size());
+    }
   }
-  return {};
-}
 
-void UcxNetwork::abandon() noexcept {
-  if (state_->worker != nullptr) state_->close(false);
+  void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override {
+    State::Peer& from = state_.peer_for(peer, tag);
+    State::Operation& operation = state_.begin(transfer, peer, tag, bytes.size(), true);
+    const std::uint64_t ended = state_.ended;
+    ucp_request_param_t parameters{};
+    // Before version 1.16, UCX reports the length of a received message only to the callback.
+    parameters.op_attr_mask =
+        UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FLAG_NO_IMM_CMPL;
+    parameters.cb.recv = [](void* request, ucs_status_t status, const ucp_tag_recv_info_t* arrived,
+                            void* user_data) {
+      auto& over = *static_cast<State::Operation*>(user_data);
+      if (over.transfer != nullptr) ++over.state->ended;
+      over.state->end(over, status, arrived->length);
+      ucp_request_free(request);
+    };
+    parameters.user_data = &operation;
+    const ucs_status_ptr_t request = ucp_tag_recv_nbx(state_.worker, bytes.data(), bytes.size(),
+                                                      UcxTag::of(tag, peer), UINT64_MAX, &parameters);
+    if (!UCS_PTR_IS_PTR(request) && !transfer.over()) state_.end(operation, UCS_PTR_STATUS(request), 0);
+    if (transfer.over()) {
+      state_.ended = ended;
+      return;
+    }
+    operation.request = request;
+    // Without a connection, the death of a rank that only sends to this one would not be noticed.
+    state_.require_connection(from);
+    if (from.link == State::Link::broken || from.link == State::Link::left) state_.drop_operations(from);
+  }
+
+  bool has_other(int peer, MessageTag tag) const override {
+    constexpr int leave_it_there = 0;
+    if (state_.worker == nullptr) return false;
+    const std::uint64_t expected = UcxTag::of(tag, peer);
+    ucp_tag_recv_info_t info;
+    return ucp_tag_probe_nb(state_.worker, expected, UcxTag::same_call, leave_it_there, &info) != nullptr &&
+           UcxTag::is_other(info.sender_tag, expected);
+  }
+
+  bool progress() override {
+    if (state_.worker == nullptr) return false;
+    ucp_worker_progress(state_.worker);
+    if (state_.some_breaking) state_.attend_to_broken();
+    return std::exchange(state_.reported, state_.ended) != state_.ended;
+  }
+
+  bool may_hold_back() const override {
+    return state_.worker != nullptr && (!state_.to_flush.empty() || state_.flushes > 0);
+  }
+
+  void flush() override {
+    if (state_.worker == nullptr) return;
+    ucp_request_param_t parameters{};
+    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
+    parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
+      auto& of = *static_cast<State*>(user_data);
+      ++of.ended;
+      --of.flushes;
+      ucp_request_free(request);
+    };
+    parameters.user_data = &state_;
+    for (const int number : state_.to_flush) {
+      State::Peer& peer = state_.peers[static_cast<std::size_t>(number)];
+      peer.sent_since_flush = false;
+      if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
+        ++state_.flushes;
+      }
+    }
+    state_.to_flush.clear();
+  }
+
+  int event_descriptor() const override { return state_.event_descriptor; }
+
+  bool arm() override {
+    return state_.worker != nullptr && !state_.some_breaking && state_.reported == state_.ended &&
+           ucp_worker_arm(state_.worker) == UCS_OK;
+  }
+
+  int failed_peer() const override { return state_.failed_peer; }
+
+  std::string failure() const override {
+    using Kind = State::Failure::Kind;
+    const State::Failure& failure = state_.failure;
+    const std::string message =
+        fmt::format("message {} of call {} of communicator {}, {} bytes", failure.tag.message,
+                    failure.tag.call, failure.tag.communicator, failure.bytes);
+    const char* direction = failure.receives ? "from" : "to";
+    switch (failure.kind) {
+      case Kind::none:
+        break;
+      case Kind::connection:
+        if (failure.status == UCS_ERR_UNREACHABLE) {
+          return fmt::format("rank {} cannot be reached: no transport and network interface leads there",
+                             failure.peer);
+        }
+        return fmt::format(
+            "the connection to rank {} broke ({}): its process has died, or its host or the network "
+            "has failed",
+            failure.peer, ucs_status_string(failure.status));
+      case Kind::left:
+        return fmt::format(
+            "rank {} has left the job, but there is a {} {} it: do all ranks make the same calls?",
+            failure.peer, message, direction);
+      case Kind::length:
+        return fmt::format(
+            "rank {} sent {} bytes, {}: do all ranks make the same calls with the same counts?", failure.peer,
+            failure.status == UCS_OK ? fmt::format("{}", failure.arrived) : "too many",
+            "expected " + message);
+      case Kind::transfer:
+        return fmt::format("{} {} rank {} failed: {}", message, direction, failure.peer,
+                           ucs_status_string(failure.status));
+    }
+    return {};
+  }
+
+  void abandon() noexcept override {
+    if (state_.worker != nullptr) state_.close(false);
+  }
+
+ private:
+  State state_;
+};
+
+}  // namespace
+
+std::unique_ptr<UcxNetwork> make_ucx_network(const UcxSettings& settings) {
+  return std::make_unique<OpenedUcx>(settings);
 }
 
 }  // namespace ddl::collectives

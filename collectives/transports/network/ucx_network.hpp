@@ -27,40 +27,20 @@ struct UcxSettings {
 /// to answer (the system gives up after about two minutes). A rank that is destroyed normally sends a goodbye
 /// message to its connected peers. A connection that breaks without one sets `failed_peer`, and all transfers
 /// with that peer fail.
-class UcxNetwork final : public Network {
+class UcxNetwork : public Network {
  public:
-  /// Local to this rank. Throws `transport` if UCX does not work here, and `unsupported` for more ranks than
-  /// tags can hold.
-  explicit UcxNetwork(const UcxSettings& settings);
-  /// Waits for pending sends, for at most 10 s.
-  ~UcxNetwork() override;
-
   /// About 100 bytes, which `connect` needs on all ranks.
-  [[nodiscard]] const std::string& address() const noexcept;
+  [[nodiscard]] virtual const std::string& address() const noexcept = 0;
   /// Whether transfers may use CUDA device memory: UCX was built with CUDA, finds a device, and no setting
   /// disables it. Threads that use it need a CUDA context.
-  [[nodiscard]] bool carries_device_memory() const noexcept;
+  [[nodiscard]] virtual bool carries_device_memory() const noexcept = 0;
   /// Takes all ranks' addresses. Must be called before the first transfer.
-  void connect(std::vector<std::string> addresses);
-
-  [[nodiscard]] std::string name() const override;
-  [[nodiscard]] int communicators() const override;
-  void send(int peer, MessageTag tag, std::span<const std::byte> bytes, Transfer& transfer) override;
-  void receive(int peer, MessageTag tag, std::span<std::byte> bytes, Transfer& transfer) override;
-  [[nodiscard]] bool has_other(int peer, MessageTag tag) const override;
-  bool progress() override;
-  [[nodiscard]] bool may_hold_back() const override;
-  void flush() override;
-  [[nodiscard]] int event_descriptor() const override;
-  bool arm() override;
-  [[nodiscard]] int failed_peer() const override;
-  [[nodiscard]] std::string failure() const override;
-  void abandon() noexcept override;
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
+  virtual void connect(std::vector<std::string> addresses) = 0;
 };
+
+/// Local to this rank. Throws `transport` if UCX does not work here, and `unsupported` for more ranks than
+/// tags can hold. The network's destructor waits for pending sends, for at most 10 s.
+std::unique_ptr<UcxNetwork> make_ucx_network(const UcxSettings& settings);
 
 /// Opens UCX over the interfaces and adapters that all hosts share, connects the ranks, and lets each rank
 /// send the next one a byte. Collective. If any rank fails, returns null on all ranks, with the same reason.

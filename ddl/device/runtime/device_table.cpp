@@ -21,7 +21,7 @@
 #include "ddl/log.hpp"
 #include "ddl/topology/discovery.hpp"
 #include "topology/discovery/sysfs.hpp"
-#include "topology/parse_whole.hpp"
+#include "topology/text.hpp"
 
 namespace ddl::device {
 namespace {
@@ -30,7 +30,7 @@ namespace {
 int local_rank_of(const Context& context, bool is_process) {
   const char* const text = is_process ? std::getenv("LOCAL_RANK") : nullptr;
   if (text == nullptr) return context.local_rank();
-  if (const auto number = topology::parse_whole<int>(text); number && *number >= 0) return *number;
+  if (const auto number = parse_whole<int>(text); number && *number >= 0) return *number;
   throw Error(
       ErrorCode::invalid_argument,
       fmt::format("LOCAL_RANK: found '{}', expected the process's index on its host, 0 or more", text));
