@@ -11,19 +11,14 @@
 
 static int rank, size;
 
-enum kind { allreduce, iallreduce, bcast, reduce_scatter, allgather, kinds };
-static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Iallreduce", "MPI_Bcast",
-                                         "MPI_Reduce_scatter_block", "MPI_Allgather"};
+enum kind { allreduce, bcast, reduce_scatter, allgather, kinds };
+static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Reduce_scatter_block",
+                                         "MPI_Allgather"};
 
 static void call(enum kind kind, float* in, float* out, int count) {
   const int each = count / size;
-  MPI_Request request;
   switch (kind) {
     case allreduce: MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    case iallreduce:
-      MPI_Iallreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD, &request);
-      MPI_Wait(&request, MPI_STATUS_IGNORE);
-      break;
     case bcast: MPI_Bcast(in, count, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
     case reduce_scatter: MPI_Reduce_scatter_block(in, out, each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
     default: MPI_Allgather(in, each, MPI_FLOAT, out, each, MPI_FLOAT, MPI_COMM_WORLD); break;

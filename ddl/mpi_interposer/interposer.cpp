@@ -53,9 +53,7 @@ void Interposer::start() {
 
 void Interposer::stop() { delete current_.exchange(nullptr); }
 
-Interposer::Interposer()
-    : context_(Context::from_environment()),
-      requests_([this](const Error& error) { return explain(error); }) {
+Interposer::Interposer() : context_(Context::from_environment()) {
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
   PMPI_Add_error_class(&error_class_);
@@ -80,9 +78,9 @@ void Interposer::drive_mpi() {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
 }
 
-collectives::CommunicatorImpl* Interposer::serving(MPI_Comm communicator, bool opens) {
+collectives::CommunicatorImpl* Interposer::serving(MPI_Comm communicator) {
   Served* served = attached(communicator);
-  if (served == nullptr && (opens || communicator == MPI_COMM_WORLD)) served = open(communicator);
+  if (served == nullptr) served = open(communicator);
   return served == nullptr ? nullptr : served->get();
 }
 
@@ -142,20 +140,20 @@ bool Interposer::release(void* data) {
   return allocated_.erase(data) != 0;
 }
 
-/// Returns an MPI error code for `error`. Reports only the first error, because later ones follow from it.
-int Interposer::explain(const Error& error) {
-  if (!has_reported_.exchange(true)) context_.report(error);
-  int code = MPI_ERR_OTHER;
-  if (PMPI_Add_error_code(error_class_, &code) != MPI_SUCCESS) return MPI_ERR_OTHER;
-  std::string text = error.what();
-  text = text.substr(0, std::min<std::size_t>(text.find('\n'), MPI_MAX_ERROR_STRING - 1));
-  PMPI_Add_error_string(code, text.c_str());
-  return code;
-}
-
+/// Returns what the communicator's error handler gets. Reports only the first error, because later ones
+/// follow from it.
 int Interposer::failed(MPI_Comm communicator, const Error& error) {
-  Interposer* const self = current();
-  const int code = self != nullptr ? self->explain(error) : MPI_ERR_OTHER;
+  int code = MPI_ERR_OTHER;
+  if (Interposer* const self = current()) {
+    if (!self->has_reported_.exchange(true)) self->context_.report(error);
+    if (PMPI_Add_error_code(self->error_class_, &code) == MPI_SUCCESS) {
+      std::string text = error.what();
+      text = text.substr(0, std::min<std::size_t>(text.find('\n'), MPI_MAX_ERROR_STRING - 1));
+      PMPI_Add_error_string(code, text.c_str());
+    } else {
+      code = MPI_ERR_OTHER;
+    }
+  }
   PMPI_Comm_call_errhandler(communicator, code);
   return code;
 }

@@ -13,7 +13,7 @@ namespace ddl::mpi {
 
 /// Presents a call's (address, count, type) to the engine as contiguous bytes. Elements of predefined types
 /// without gaps are used in place; others are packed into a separate buffer in the order of their type
-/// signature, because other ranks may describe the same data by another type. One thread at a time.
+/// signature, because other ranks may describe the same data by another type. The type must outlive this.
 class TypedBuffer {
  public:
   /// Returns nothing for types that MPI refuses or whose size exceeds 2 GiB. `data` must not be MPI_IN_PLACE.
@@ -22,8 +22,6 @@ class TypedBuffer {
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// The packed bytes, or the user's memory if nothing is packed.
   [[nodiscard]] std::byte* data() const noexcept { return packed_ ? packed_.get() : data_; }
-
-  [[nodiscard]] bool is_packed() const noexcept { return packed_ != nullptr; }
 
   /// Copies the user's elements to `data()`. To be called before reading `data()`.
   void pack();
@@ -35,8 +33,8 @@ class TypedBuffer {
   std::int64_t count_ = 0;
   std::size_t element_bytes_ = 0;
   std::size_t bytes_ = 0;
-  std::shared_ptr<MPI_Datatype> type_;  // a duplicate, because the user may free the type; null: contiguous
-  std::shared_ptr<std::byte[]> packed_;
+  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  std::unique_ptr<std::byte[]> packed_;  // null: the elements are contiguous
 
   template <typename Move>
   void each_piece(Move move);

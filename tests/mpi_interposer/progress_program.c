@@ -30,19 +30,16 @@ static void broadcast_to_the_slow(void) {
 
 /* Calls of no elements complete at once: rank 0 completes its own before the other ranks make theirs. */
 static void do_nothing(void) {
-  enum { calls = 5 };
-  MPI_Request requests[calls];
   int* counts = calloc((size_t)size, sizeof *counts);
   double unused = 0;
   for (int turn = 0; turn < 2; ++turn) {
     if ((turn == 0) != (rank == 0)) continue;
     if (turn == 1) MPI_Recv(&unused, 1, MPI_DOUBLE, 0, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
-    MPI_Iallreduce(MPI_IN_PLACE, &unused, 0, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[0]);
-    MPI_Ibcast(&unused, 0, MPI_DOUBLE, size - 1, MPI_COMM_WORLD, &requests[1]);
-    MPI_Ireduce_scatter(MPI_IN_PLACE, &unused, counts, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[2]);
-    MPI_Ireduce_scatter_block(MPI_IN_PLACE, &unused, 0, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &requests[3]);
-    MPI_Iallgather(MPI_IN_PLACE, 0, MPI_DOUBLE, &unused, 0, MPI_DOUBLE, MPI_COMM_WORLD, &requests[4]);
-    MPI_Waitall(calls, requests, MPI_STATUSES_IGNORE);
+    MPI_Allreduce(MPI_IN_PLACE, &unused, 0, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Bcast(&unused, 0, MPI_DOUBLE, size - 1, MPI_COMM_WORLD);
+    MPI_Reduce_scatter(MPI_IN_PLACE, &unused, counts, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Reduce_scatter_block(MPI_IN_PLACE, &unused, 0, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    MPI_Allgather(MPI_IN_PLACE, 0, MPI_DOUBLE, &unused, 0, MPI_DOUBLE, MPI_COMM_WORLD);
     for (int other = 1; turn == 0 && other < size; ++other) {
       MPI_Send(&unused, 1, MPI_DOUBLE, other, 9, MPI_COMM_WORLD);
     }
@@ -67,17 +64,7 @@ int main(int argc, char** argv) {
     }
     if (rank == size - 1) MPI_Recv(data, n, MPI_CHAR, 0, turn, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
     sum = 1;
-    if (turn < 2) {
-      MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
-    } else { /* the same while a non-blocking one is waited for */
-      enum { many = 20000 };
-      static double sums[many];
-      MPI_Request reduction;
-      for (int i = 0; i < many; ++i) sums[i] = 1;
-      MPI_Iallreduce(MPI_IN_PLACE, sums, many, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD, &reduction);
-      MPI_Wait(&reduction, MPI_STATUS_IGNORE);
-      sum = sums[many - 1];
-    }
+    MPI_Allreduce(MPI_IN_PLACE, &sum, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     MPI_Wait(&request, MPI_STATUS_IGNORE);
     if (sum != size || (rank == size - 1 && data[n - 1] != 40 + turn)) MPI_Abort(MPI_COMM_WORLD, 3);
   }

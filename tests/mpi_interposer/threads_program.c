@@ -1,4 +1,4 @@
-/* Threads of an MPI program, each with its own communicator: blocking and non-blocking calls, and messages. */
+/* Threads of an MPI program, each with its own communicator: blocking calls, non-blocking ones, which MPI serves, and messages. */
 #include <mpi.h>
 #include <pthread.h>
 #include <stdio.h>
