@@ -31,7 +31,7 @@ constexpr std::string_view help =
                                            prove it: every sum complete, every send received, no deadlock
   ddl-plan --topology ac922:4 --bytes 64M --simulate
                                            run it on a virtual clock: time by phase, busiest links, critical path
-  ddl-plan --topology ac922:4 --bytes 64M --svg plan.svg
+  ddl-plan --topology ac922:4 --bytes 64M --dot plan.dot && dot -Tsvg -o plan.svg plan.dot
                                            draw it: machines, links coloured by utilisation, rings; Graphviz draws,
                                            and FILE.dot gets the text that it draws
   ddl-plan --topology ac922:4 --bytes 64M --trace plan.trace.json
@@ -74,7 +74,7 @@ Input
 
 Output
   --explain --verify --simulate --candidates N|all --json
-  --trace FILE, --svg FILE, --save FILE
+  --trace FILE, --dot FILE, --save FILE
   --jitter X --seed N     each latency in the simulation is up to X times longer, drawn from the seed
   --straggler RANK:FACTOR[,...]
                           ranks whose steps take FACTOR times as long
@@ -164,7 +164,7 @@ std::string too_large(const Plan& plan, double transfers, double most_transfers)
 void examine(PlanReport& report, Planner& planner, const PlanArguments& arguments) {
   const bool must_verify = arguments.has("--verify");
   const bool verify_if_cheap = arguments.has("--json");
-  const bool simulate_if_possible = arguments.has("--explain") || arguments.has("--svg");
+  const bool simulate_if_possible = arguments.has("--explain") || arguments.has("--dot");
   const bool must_simulate = arguments.has("--simulate") || arguments.has("--trace");
   if (!must_verify && !verify_if_cheap && !simulate_if_possible && !must_simulate) return;
   const double transfers = transfers_to_run(report.plan, planner);
@@ -232,10 +232,7 @@ int run(const std::vector<std::string>& words) {
 
   const auto file = [&](std::string_view flag) { return arguments.line.value(flag); };
   if (arguments.has("--save")) write_text(file("--save"), to_json(report.plan));
-  if (arguments.has("--svg")) {
-    const std::string dot = plan_dot(planner, report);
-    write_text(file("--svg"), file("--svg").ends_with(".dot") ? dot : svg_of(dot));
-  }
+  if (arguments.has("--dot")) write_text(file("--dot"), plan_dot(planner, report));
   if (arguments.has("--trace")) {
     write_text(file("--trace"),
                topology::chrome_trace(*report.schedule, *report.simulation, phases_of(report.plan)));

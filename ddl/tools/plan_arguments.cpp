@@ -15,7 +15,7 @@ std::vector<Flag> all_flags() {
   for (const char* name :
        {"--topology",   "--ranks",  "--bytes",     "--collective", "--type",     "--wire",  "--root",
         "--mode",       "--chunks", "--placement", "--device",     "--carriers", "--limit", "--jitter",
-        "--candidates", "--seed",   "--straggler", "--plan",       "--save",     "--trace", "--svg"}) {
+        "--candidates", "--seed",   "--straggler", "--plan",       "--save",     "--trace", "--dot"}) {
     flags.push_back({name, true});
   }
   for (const char* name : {"--no-nccl", "--explain", "--verify", "--simulate", "--json"})
@@ -104,7 +104,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   result.request.nccl = !line.has("--no-nccl");
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);
   result.root = line.integer("--root", 0, 0, most_ranks - 1);
-  for (const std::string_view flag : {"--plan", "--trace", "--svg", "--save"}) {
+  for (const std::string_view flag : {"--plan", "--trace", "--dot", "--save"}) {
     const std::string file = line.value(flag, "given");
     if (file.empty() || (file == "-" && flag != "--plan")) {
       refuse_usage("{}: found '{}', expected a file", flag, file);
@@ -139,7 +139,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
         "{}stragglers {}", result.simulation_conditions.empty() ? "" : ", ", line.value("--straggler"));
   }
   const bool simulates =
-      std::ranges::any_of(std::array{"--simulate", "--explain", "--json", "--trace", "--svg", "--candidates"},
+      std::ranges::any_of(std::array{"--simulate", "--explain", "--json", "--trace", "--dot", "--candidates"},
                           [&](std::string_view flag) { return line.has(flag); });
   if (!result.simulation_conditions.empty() && !simulates) {
     throw UsageError("--jitter and --straggler change the simulation: add --simulate");

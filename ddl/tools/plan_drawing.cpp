@@ -1,24 +1,16 @@
 // Draws plans with Graphviz (https://graphviz.org/doc/info/lang.html).
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <spawn.h>
-#include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <iterator>
 #include <map>
 #include <set>
 #include <utility>
 
-#include "collectives/system/descriptors.hpp"
-#include "ddl/files/durable_file.hpp"
 #include "ddl/tools/plan_report.hpp"
 #include "topology/plan/algorithms.hpp"
-#include "topology/refuse.hpp"
 #include "topology/text.hpp"
 
 namespace ddl::tools {
@@ -246,39 +238,6 @@ edge [color="{}" penwidth=2])",
 
 std::string plan_dot(const topology::Planner& planner, const PlanReport& report) {
   return Drawing(planner, report).text();
-}
-
-std::string svg_of(const std::string& dot) {
-  const collectives::FileDescriptor in(::memfd_create("plan.dot", MFD_CLOEXEC));
-  const collectives::FileDescriptor out(::memfd_create("plan.svg", MFD_CLOEXEC));
-  if (!in.valid() || !out.valid() ||
-      ::pwrite(in.get(), dot.data(), dot.size(), 0) != static_cast<ssize_t>(dot.size())) {
-    throw_io("write", "plan.dot", errno);
-  }
-  std::string program = "dot";
-  std::string format = "-Tsvg";
-  char* const arguments[] = {program.data(), format.data(), nullptr};
-  posix_spawn_file_actions_t files;
-  posix_spawn_file_actions_init(&files);
-  posix_spawn_file_actions_adddup2(&files, in.get(), STDIN_FILENO);
-  posix_spawn_file_actions_adddup2(&files, out.get(), STDOUT_FILENO);
-  pid_t child = 0;
-  const int error = ::posix_spawnp(&child, program.c_str(), &files, nullptr, arguments, environ);
-  posix_spawn_file_actions_destroy(&files);
-  if (error != 0) {
-    fail_with(ErrorCode::unsupported,
-              "--svg: found no Graphviz that runs (dot: {}), expected it to draw the picture: apt install "
-              "graphviz, or give a file named .dot to get the text that it draws",
-              std::generic_category().message(error));
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  std::string svg(as_index(std::max<off_t>(0, ::lseek(out.get(), 0, SEEK_END))), '\0');
-  if (status != 0 || ::pread(out.get(), svg.data(), svg.size(), 0) != static_cast<ssize_t>(svg.size())) {
-    fail_with(ErrorCode::unsupported, "--svg: Graphviz's dot failed with status {}, expected 0", status);
-  }
-  return svg;
 }
 
 }  // namespace ddl::tools

@@ -90,7 +90,5 @@ std::string report_json(const topology::Planner& planner, const PlanReport& repo
 /// and switches; links coloured by their utilisation in the simulation (grey without one); below, a row for
 /// each dimension with a line through the ranks of each group. Draws 8 hosts, 48 nodes of each, and 8 groups.
 std::string plan_dot(const topology::Planner& planner, const PlanReport& report);
-/// The drawing as SVG, by Graphviz's program. Throws `unsupported` if that is not installed or fails.
-std::string svg_of(const std::string& dot);
 
 }  // namespace ddl::tools

@@ -22,8 +22,7 @@ namespace {
 using ddl::test::FakeSysfs;
 
 DiscoveryOptions without_gpus(const FakeSysfs& sysfs) {
-  return {
-      .sysfs = sysfs.root(), .nvml = "libddl-no-such-library.so", .cuda_driver = "libddl-no-such-cuda.so"};
+  return {.sysfs = sysfs.root(), .nvml = "libddl-no-such-library.so"};
 }
 
 using Environment = test::EnvironmentVariable;
@@ -33,27 +32,6 @@ HostDescription with_gpus(const char* scenario, const char* library, const FakeS
   DiscoveryOptions options = without_gpus(sysfs);
   options.nvml = library;
   return discover_host(options);
-}
-
-HostDescription with_cuda(const char* scenario, const char* library, const FakeSysfs& sysfs,
-                          const std::optional<std::string>& visible_devices = {}) {
-  const Environment playing("DDL_FAKE_CUDA", scenario);
-  const Environment visible("CUDA_VISIBLE_DEVICES", visible_devices);
-  DiscoveryOptions options = without_gpus(sysfs);
-  options.cuda_driver = library;
-  return discover_host(options);
-}
-
-/// The number of notes that contain `part`.
-std::ptrdiff_t notes_with(const HostDescription& host, std::string_view part) {
-  return std::ranges::count_if(host.notes,
-                               [&](const std::string& note) { return note.find(part) != std::string::npos; });
-}
-
-std::string all_notes(const HostDescription& host) {
-  std::string result;
-  for (const std::string& note : host.notes) result += note + '\n';
-  return result;
 }
 
 int links_to_gpu(const GpuDescription& gpu, const std::string& address) {
@@ -254,43 +232,10 @@ TEST(Nvml, LeavesOutALostGpuAlone) {
   EXPECT_EQ(links_to_gpu(host.gpus[0], "0001:06:00.0"), 1);
 }
 
-// Containers with CUDA's driver but without NVML would train on CPUs.
-TEST(Cuda, FindsGpusWhereNvmlIsMissing) {
-  const FakeSysfs sysfs;
-  sysfs.add_pci_device("pci0000:00/0000:00:01.0/0000:02:00.0/0000:03:01.0/0000:04:00.0", 1, "16.0 GT/s PCIe",
-                       "16");
-  const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs);
-  ASSERT_EQ(host.gpus.size(), 3u) << all_notes(host);
-  // In the order of the addresses, in the spelling of sysfs, whatever CUDA's order is.
-  const std::vector<std::string> addresses = {"0000:04:00.0", "0000:05:00.0", "0001:c1:00.0"};
-  const std::vector<std::string> models = {"Fake A100 2", "Fake A100 1", "Fake A100 0"};
-  const std::vector<std::vector<int>> expected = {{0, 1, 1}, {1, 0, 0}, {1, 0, 0}};
-  for (std::size_t i = 0; i < 3; ++i) {
-    EXPECT_EQ(host.gpus[i].pci.address, addresses[i]);
-    EXPECT_EQ(host.gpus[i].model, models[i]);
-    EXPECT_EQ(host.gpus[i].compute_capability, 86);
-    EXPECT_EQ(host.gpus[i].memory, std::uint64_t{40} << 30);
-    for (std::size_t j = 0; j < 3; ++j) EXPECT_EQ(links_to_gpu(host.gpus[i], addresses[j]), expected[i][j]);
-  }
-  EXPECT_EQ(host.gpus[0].pci.numa_node, 1);
-  EXPECT_NEAR(host.gpus[0].pci.bandwidth, 31.5, 0.01);
-  EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
-
-  EXPECT_EQ(host.notes.size(), 3u) << all_notes(host);
-  EXPECT_EQ(notes_with(host, "found by CUDA, since NVML cannot be used: libddl-no-such-library.so"), 1);
-  EXPECT_EQ(notes_with(host, "CUDA_VISIBLE_DEVICES may hide GPUs of this host from CUDA; it is not set"), 1);
-  EXPECT_EQ(notes_with(host, "numbers of NVLinks unknown"), 1);
-
-  const std::vector<int> ranks(3, 0);
-  const Topology topology = merge(std::span(&host, 1), ranks, NodeKind::gpu);
-  EXPECT_EQ(std::ranges::count(topology.links(), LinkKind::nvlink, &Link::kind), 2);
-  EXPECT_EQ(std::ranges::count(topology.links(), LinkKind::pcie, &Link::kind), 3);
-}
-
 // Plans would be made for other GPUs than the ranks use.
-TEST(Cuda, RanksAreOnTheGpusThatTheyName) {
+TEST(Nvml, RanksAreOnTheGpusThatTheyName) {
   const FakeSysfs sysfs;
-  const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs);
+  const HostDescription host = with_gpus("mesh", FAKE_NVML, sysfs);
   ASSERT_EQ(host.gpus.size(), 3u);
   const auto devices_of = [](const Topology& topology) {
     std::vector<std::string> names;
@@ -322,116 +267,6 @@ TEST(Cuda, RanksAreOnTheGpusThatTheyName) {
   EXPECT_TRUE(linked(together, "h0/gpu0", "h0/gpu1", LinkKind::nvlink)) << "of the GPU that is shared";
   EXPECT_TRUE(linked(together, "h0/package0", "h0/gpu2", LinkKind::pcie)) << "told by the rank alone";
   EXPECT_THROW(merge(std::span(&host, 1), four, NodeKind::gpu, last_first), Error);
-}
-
-// GPUs of a machine with a broken NVML would not be found.
-TEST(Cuda, FindsGpusWhereNvmlFails) {
-  const FakeSysfs sysfs;
-  const Environment nvml("DDL_FAKE_NVML", "no_driver");
-  const Environment cuda("DDL_FAKE_CUDA", "mesh");
-  DiscoveryOptions options = without_gpus(sysfs);
-  options.nvml = FAKE_NVML;
-  options.cuda_driver = FAKE_CUDA;
-  const HostDescription host = discover_host(options);
-  EXPECT_EQ(host.gpus.size(), 3u);
-  EXPECT_EQ(notes_with(host, "nvmlInit_v2 failed: Driver Not Loaded"), 1) << all_notes(host);
-}
-
-// Every process would initialise the driver, which takes seconds and does not survive a fork.
-TEST(Cuda, IsNotStartedWhereNvmlWorks) {
-  struct Close {
-    void operator()(void* library) const { dlclose(library); }
-  };
-  const std::unique_ptr<void, Close> library(dlopen(FAKE_CUDA, RTLD_NOW | RTLD_LOCAL));
-  ASSERT_TRUE(library) << dlerror();
-  const int* const inits = static_cast<const int*>(dlsym(library.get(), "fake_cuda_inits"));
-  ASSERT_NE(inits, nullptr);
-  const FakeSysfs sysfs;
-  const Environment nvml("DDL_FAKE_NVML", "lost");  // even if a GPU is lost
-  const Environment cuda("DDL_FAKE_CUDA", "mesh");
-  DiscoveryOptions options = without_gpus(sysfs);
-  options.nvml = FAKE_NVML;
-  options.cuda_driver = FAKE_CUDA;
-  const int before = *inits;
-  EXPECT_EQ(discover_host(options).gpus.size(), 2u);
-  EXPECT_EQ(*inits, before);
-
-  options.nvml = "libddl-no-such-library.so";
-  EXPECT_EQ(discover_host(options).gpus.size(), 3u);
-  EXPECT_EQ(*inits, before + 1) << "the count that this test relies on does not count";
-
-  // dlopen takes an empty path for the program itself, which may contain cuInit.
-  options.cuda_driver.clear();
-  const HostDescription host = discover_host(options);
-  EXPECT_TRUE(host.gpus.empty());
-  EXPECT_EQ(notes_with(host, "CUDA is not to be asked"), 1) << all_notes(host);
-}
-
-TEST(Cuda, TellsWhatHidesGpus) {
-  const FakeSysfs sysfs;
-  const HostDescription host = with_cuda("mesh", FAKE_CUDA, sysfs, "2,GPU-1");
-  EXPECT_EQ(notes_with(host, "CUDA_VISIBLE_DEVICES may hide GPUs of this host from CUDA; it is '2,GPU-1'"), 1)
-      << all_notes(host);
-  const HostDescription none = with_cuda("no_device", FAKE_CUDA, sysfs, "");
-  EXPECT_EQ(notes_with(none, "(CUDA_VISIBLE_DEVICES is '')"), 1) << all_notes(none);
-}
-
-TEST(Cuda, TellsWhyThereAreNoGpus) {
-  const FakeSysfs sysfs;
-  struct Case {
-    const char* scenario;
-    const char* library;
-    const char* note;
-  };
-  const Case cases[] = {
-      {"mesh", "libddl-no-such-cuda.so", "; libddl-no-such-cuda.so: "},
-      {"no_device", FAKE_CUDA, "cuInit failed: no CUDA-capable device is detected (error 100)"},
-      {"zero", FAKE_CUDA, "cuDeviceGetCount found no device"},
-      {"mesh", FAKE_CUDA_WITHOUT_COUNT, "no function cuDeviceGetCount"},
-      {"stub", FAKE_CUDA, "cuInit failed: an error that the driver does not explain (error 34)"},
-  };
-  for (const Case& c : cases) {
-    const HostDescription host = with_cuda(c.scenario, c.library, sysfs);
-    EXPECT_TRUE(host.gpus.empty());
-    EXPECT_EQ(host.notes.size(), 1u) << all_notes(host);
-    EXPECT_EQ(notes_with(host, "no GPUs: libddl-no-such-library.so"), 1)
-        << "NVML's part: " << all_notes(host);
-    EXPECT_EQ(notes_with(host, c.note), 1) << c.note << '\n' << all_notes(host);
-  }
-}
-
-TEST(Cuda, TakesPairsWithoutAtomicsAsPcie) {
-  const FakeSysfs sysfs;
-  const HostDescription host = with_cuda("pcie", FAKE_CUDA, sysfs);
-  ASSERT_EQ(host.gpus.size(), 3u);
-  for (const GpuDescription& gpu : host.gpus) EXPECT_TRUE(gpu.nvlinks.empty());
-  EXPECT_EQ(notes_with(host, "NVLink"), 0) << all_notes(host);
-}
-
-TEST(Cuda, TakesPairsThatItIsNotToldOfAsPcie) {
-  const FakeSysfs sysfs;
-  const HostDescription host = with_cuda("failing_p2p", FAKE_CUDA, sysfs);
-  ASSERT_EQ(host.gpus.size(), 3u);
-  EXPECT_EQ(links_to_gpu(host.gpus[0], "0000:05:00.0"), 1);
-  EXPECT_EQ(links_to_gpu(host.gpus[0], "0001:c1:00.0"), 0);
-}
-
-// One bad GPU would make the whole host unusable, because readers refuse two GPUs with one address.
-TEST(Cuda, LeavesOutGpusThatHaveNoAddressOfTheirOwn) {
-  const FakeSysfs sysfs;
-  struct Case {
-    const char* scenario;
-    const char* note;
-  };
-  for (const Case& c :
-       {Case{"lost", "CUDA's GPU 1 left out: " FAKE_CUDA ": cuDeviceGet failed: invalid device ordinal"},
-        Case{"partitioned", "CUDA's GPU 1 left out: 0001:c1:00.0 is the address of another one as well"},
-        Case{"no_address", "CUDA's GPU 2 left out: found the PCI address 'MIG-7', expected one like"}}) {
-    const HostDescription host = with_cuda(c.scenario, FAKE_CUDA, sysfs);
-    EXPECT_EQ(host.gpus.size(), 2u) << c.scenario;
-    EXPECT_EQ(notes_with(host, c.note), 1) << all_notes(host);
-    EXPECT_EQ(host_description_from_json(to_json(host), "test"), host);
-  }
 }
 
 TEST(CpuList, IsReadAndWritten) {

@@ -33,13 +33,6 @@ std::optional<std::vector<int>> parse_cpu_list(std::string_view text);
 /// `cpus` must be ascending.
 std::string format_cpu_list(std::span<const int> cpus);
 
-/// The GPUs that CUDA shows to this process, by PCI address, with their places from sysfs. Calls cuInit and
-/// keeps the library loaded, so it is only for processes that cannot use NVML. NVLinks are guessed: one
-/// between each pair with native atomics. Adds to `notes` what could not be found out; a GPU without a PCI
-/// address is left out. Throws `unsupported` if the driver is missing, fails, or shows no GPU.
-std::vector<GpuDescription> gpus_by_cuda(const std::string& library, const std::filesystem::path& sysfs,
-                                         std::vector<std::string>& notes);
-
 /// The GPUs that NVML reports, with their places from sysfs. Adds to `notes` what could not be found out; a
 /// GPU without a PCI address is left out. Throws `unsupported` if the library is missing or fails.
 std::vector<GpuDescription> gpus_by_nvml(const std::string& library, const std::filesystem::path& sysfs,

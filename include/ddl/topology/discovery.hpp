@@ -110,26 +110,17 @@ struct DiscoveryOptions {
   std::filesystem::path sysfs = "/sys";  ///< Where sysfs is mounted.
   /// NVIDIA's management library, as dlopen takes it.
   std::string nvml = "libnvidia-ml.so.1";
-  /// CUDA's driver library, as dlopen takes it; loaded only if `nvml` is missing or fails. Empty: never.
-  std::string cuda_driver = "libcuda.so.1";
   /// A synthetic description of the CPUs for hwloc, e.g. "package:2 numa:2 core:4 pu:2". Empty: the machine's
   /// CPUs.
   std::string hwloc_synthetic = {};
 };
 
 /// Describes the machine that this process runs on: the CPU and its packages from hwloc, NICs and the PCI
-/// tree from sysfs, GPUs and NVLinks from NVML, or else from CUDA. The CPUs are those that the process's
-/// cpuset allows, whatever core the process is bound to, so that all ranks of a host find the same. Missing
-/// information leaves a note, not an error; a machine with neither NVML nor CUDA has no GPUs, and a note.
-/// Throws `io` if hwloc cannot read the machine, and `invalid_argument` for a bad `hwloc_synthetic`. Takes a
-/// few milliseconds; some tens with GPUs. Any thread.
-///
-/// NVML reports all GPUs of the host. CUDA, used only if NVML is missing or fails, reports those that
-/// CUDA_VISIBLE_DEVICES leaves visible, so ranks with different values find different hosts. CUDA does not
-/// count NVLinks either: GPUs with native atomics over peer access are taken to be joined by one NVLink,
-/// others by PCIe. Notes say both. In this case cuInit is called: it takes up to seconds, CUDA cannot be used
-/// afterwards in a child that the process forks, later changes of CUDA_VISIBLE_DEVICES have no effect, and
-/// the driver stays loaded. An empty `cuda_driver` prevents that.
+/// tree from sysfs, all GPUs and NVLinks from NVML. The CPUs are those that the process's cpuset allows,
+/// whatever core the process is bound to, so that all ranks of a host find the same. Missing information leaves
+/// a note, not an error; a machine without NVML has no GPUs, and a note. Throws `io` if hwloc cannot read the
+/// machine, and `invalid_argument` for a bad `hwloc_synthetic`. Takes a few milliseconds; some tens with GPUs.
+/// Any thread.
 HostDescription discover_host(const DiscoveryOptions& options = {});
 
 /// JSON text that `host_description_from_json` reads back to an equal value.
