@@ -104,8 +104,8 @@ std::string json_of(const Settings& settings, const Row& row) {
 }
 
 std::string text_of(const Settings& settings, const std::vector<Row>& rows) {
-  ddl::TextTable table({">WORKERS", "MODE", ">STEP ms", ">WORDS/s", ">SPEED-UP", ">EFFICIENCY",
-                                  ">HIDDEN", ">REDUCTION ms", ">BOUND ms", "PLAN"});
+  ddl::TextTable table({">WORKERS", "MODE", ">STEP ms", ">WORDS/s", ">SPEED-UP", ">EFFICIENCY", ">HIDDEN",
+                        ">REDUCTION ms", ">BOUND ms", "PLAN"});
   for (const Row& row : rows) {
     const bool alone = row.workers == 1;
     table.add({std::to_string(row.workers), row.mode, fmt::format("{:.1f}", row.step.ms),
@@ -172,11 +172,11 @@ Settings parse(std::span<const std::string> arguments) {
     for (const std::string& word : parts_of(line.value("--modes"), ','))
       settings.modes.push_back(Mode::parse(word));
   }
-  const std::uint64_t bytes =
-      line.has("--bytes") ? ddl::tools::parse_bytes("--bytes", line.value("--bytes")) : 0;
+  constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;
+  std::uint64_t bytes = 0;
+  line.read("--bytes", bytes, 1, most_bytes);
   settings.gradients = parse_gradients(line.value("--gradients", "reference"), bytes);
-  if (line.has("--buckets"))
-    settings.bucket_bytes = ddl::tools::parse_bytes("--buckets", line.value("--buckets"));
+  line.read("--buckets", settings.bucket_bytes, 1, most_bytes);
   line.read("--compute-ms", settings.compute.ms, 1e-3, 1e9);
   settings.compute.update_ms = std::min(settings.compute.update_ms, settings.compute.ms);
   line.read("--update-ms", settings.compute.update_ms, 0, settings.compute.ms);

@@ -15,14 +15,6 @@ namespace {
 
 // In the order of the enumerations.
 constexpr std::array<std::string_view, 3> rule_names = {"none", "linear", "square_root"};
-constexpr std::array<std::string_view, 2> unit_names = {"updates", "samples"};
-
-template <typename T>
-T parse(const std::string& name, std::span<const std::string_view> names, const char* expected) {
-  const auto found = std::ranges::find(names, name);
-  if (found != names.end()) return static_cast<T>(found - names.begin());
-  fail_with(ErrorCode::invalid_argument, "'{}' is {}", name, expected);
-}
 
 std::string explanation(const LearningRateScalingOptions& options, int ranks, double factor) {
   const std::string reason =
@@ -75,14 +67,6 @@ LearningRateScaling::LearningRateScaling(const Context& context,
 double LearningRateScaling::learning_rate(std::uint64_t step) const {
   return learning_rate_factor(options_.rule, ranks_, step, options_.ramp_steps) *
          schedule_(step * schedule_stride_);
-}
-
-ScalingRule parse_scaling_rule(const std::string& name) {
-  return parse<ScalingRule>(name, rule_names, "no scaling rule; expected none, linear or square_root");
-}
-
-ScheduleUnit parse_schedule_unit(const std::string& name) {
-  return parse<ScheduleUnit>(name, unit_names, "no schedule unit; expected updates or samples");
 }
 
 }  // namespace ddl

@@ -10,7 +10,6 @@
 #include <string>
 #include <string_view>
 
-#include "ddl/files/durable_file.hpp"
 #include "ddl/options.hpp"
 #include "ddl/options/option_table.hpp"
 #include "topology/refuse.hpp"
@@ -19,13 +18,11 @@
 namespace ddl {
 namespace {
 
-constexpr std::uint64_t largest_file = std::uint64_t{1} << 20;
-
 /// Variables that are read elsewhere: by the start-up without mpirun, libddl_mpi, ddl.py, and this project's
 /// scripts and tests.
-constexpr std::array<std::string_view, 10> other_variables = {
-    "DDL_OPTIONS", "DDL_OPTIONS_FILE", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE",
-    "DDL_LIBRARY", "DDL_BIN",          "DDL_NMT",    "DDL_RANKS",  "DDL_FAULT_MARK",
+constexpr std::array<std::string_view, 9> other_variables = {
+    "DDL_OPTIONS", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE",  "DDL_LIBRARY",
+    "DDL_BIN",     "DDL_NMT",    "DDL_RANKS",  "DDL_FAULT_MARK",
 };
 constexpr std::array<std::string_view, 4> other_beginnings = {"DDL_TEST_", "DDL_FAKE_", "DDL_FUZZ_",
                                                               "DDL_EMULATED"};
@@ -58,17 +55,9 @@ std::vector<std::string_view> all_of(std::string_view Option::*name) {
   return names;
 }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view space = " \t\r";
-  const std::size_t first = text.find_first_not_of(space);
-  if (first == std::string_view::npos) return {};
-  return text.substr(first, text.find_last_not_of(space) - first + 1);
-}
-
 class Sources {
  public:
   Sources(std::string_view flags, std::string_view flags_origin) {
-    if (const char* const file = std::getenv("DDL_OPTIONS_FILE")) read_lines_of(file);
     read_variables();
     if (const char* const text = std::getenv("DDL_OPTIONS")) read_words(text, "DDL_OPTIONS");
     read_words(flags, flags_origin);
@@ -94,38 +83,6 @@ class Sources {
       fail_with(ErrorCode::invalid_argument, "{}: found '{}', expected {}", before, text, option.expected);
     }
     origins_[option.name] = origin;
-  }
-
-  void read_lines_of(const std::string& name) {
-    std::istringstream text(read_file(name, largest_file, "a file of options"));
-    std::map<std::string_view, int> lines;
-    int number = 0;
-    for (std::string line; std::getline(text, line);) {
-      const std::string_view setting = trimmed(std::string_view(line).substr(0, line.find('#')));
-      ++number;
-      if (!setting.empty()) read_line(fmt::format("{}:{}", name, number), setting, lines, number);
-    }
-  }
-
-  void read_line(const std::string& place, std::string_view line, std::map<std::string_view, int>& lines,
-                 int number) {
-    const std::size_t equals = line.find('=');
-    if (equals == std::string_view::npos) {
-      fail_with(ErrorCode::invalid_argument, "{}: found '{}', expected name = value", place, line);
-    }
-    const std::string_view name = trimmed(line.substr(0, equals));
-    const std::string_view value = trimmed(line.substr(equals + 1));
-    const auto known = std::ranges::find(all_options(), name, &Option::name);
-    if (known == all_options().end()) {
-      fail_with(ErrorCode::invalid_argument,
-                "{}: found '{}', expected an option's name; the nearest is {} (ddl-topo env lists them)",
-                place, name, nearest_name(name, all_of(&Option::name)));
-    }
-    if (const auto [first, is_new] = lines.try_emplace(known->name, number); !is_new) {
-      fail_with(ErrorCode::invalid_argument, "{}: {} is given in line {} as well", place, name,
-                first->second);
-    }
-    set(*known, value, place, fmt::format("{}: {}", place, name));
   }
 
   void read_variables() {

@@ -157,16 +157,6 @@ int main_of(std::string_view name, std::string_view help, int count, char** argu
   }
 }
 
-std::uint64_t parse_bytes(std::string_view flag, std::string_view text) {
-  constexpr std::uint64_t most = std::uint64_t{1} << 40;
-  const auto bytes = scaled_number(text);
-  if (bytes && *bytes > 0 && *bytes <= most) return *bytes;
-  refuse_usage(
-      "{}: found '{}', expected a whole number of bytes from 1 to 1024G, as in 717668352, or "
-      "with K, M or G for powers of 1024, as in 64K, 25M or 1G",
-      flag, text);
-}
-
 double parse_number(std::string_view flag, std::string_view text, double least, double most) {
   const auto number = parse_whole<double>(text);
   if (number && *number >= least && *number <= most) return *number;  // NaN fails both comparisons

@@ -48,7 +48,7 @@ struct CommandLine {
   // Each `read` sets `to` to the value of a flag that is given. Throws UsageError for an invalid value.
   void read(std::string_view flag, std::string& to) const;  ///< The value must not be empty.
   void read(std::string_view flag, double& to, double least, double most) const;
-  /// Accepts K, M and G as powers of 1024.
+  /// Accepts K, M and G as powers of 1024, as nccl-tests does.
   template <std::integral Number>
   void read(std::string_view flag, Number& to, std::uint64_t least, std::uint64_t most) const {
     if (has(flag)) to = static_cast<Number>(whole_number(flag, value(flag), least, most));
@@ -105,10 +105,6 @@ auto read_for(std::string_view flag, Action action) {
     throw UsageError(std::string(flag) + ": " + error.what());
   }
 }
-
-/// Parses "65536", "64K", "25M" or "1G" (powers of 1024, as in nccl-tests), from 1 byte to 1024G. Throws a
-/// UsageError that begins with `flag`.
-std::uint64_t parse_bytes(std::string_view flag, std::string_view text);
 
 /// Parses a number from `least` to `most`. Throws a UsageError that begins with `flag`.
 double parse_number(std::string_view flag, std::string_view text, double least, double most);

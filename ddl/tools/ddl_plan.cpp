@@ -34,7 +34,6 @@ constexpr std::string_view help =
   ddl-plan --topology ac922:4 --bytes 64M --dot plan.dot && dot -Tsvg -o plan.svg plan.dot
                                            draw it: machines, links coloured by utilisation, rings; Graphviz draws,
                                            and FILE.dot gets the text that it draws
-  ddl-plan --topology ac922:4 --bytes 64M --trace plan.trace.json
                                            every step, for https://ui.perfetto.dev or chrome://tracing
   ddl-plan --topology ac922:4 --bytes 64M --candidates all
                                            every plan that was considered
@@ -74,7 +73,7 @@ Input
 
 Output
   --explain --verify --simulate --candidates N|all --json
-  --trace FILE, --dot FILE, --save FILE
+  --dot FILE, --save FILE
   --jitter X --seed N     each latency in the simulation is up to X times longer, drawn from the seed
   --straggler RANK:FACTOR[,...]
                           ranks whose steps take FACTOR times as long
@@ -165,14 +164,13 @@ void examine(PlanReport& report, Planner& planner, const PlanArguments& argument
   const bool must_verify = arguments.has("--verify");
   const bool verify_if_cheap = arguments.has("--json");
   const bool simulate_if_possible = arguments.has("--explain") || arguments.has("--dot");
-  const bool must_simulate = arguments.has("--simulate") || arguments.has("--trace");
+  const bool must_simulate = arguments.has("--simulate");
   if (!must_verify && !verify_if_cheap && !simulate_if_possible && !must_simulate) return;
   const double transfers = transfers_to_run(report.plan, planner);
   const bool is_cheap = transfers <= most_transfers_unasked;
   const std::string problem = too_large(report.plan, transfers, arguments.most_transfers);
   if (!problem.empty() && (must_verify || must_simulate)) {
-    const char* flag = must_verify ? "--verify" : arguments.has("--simulate") ? "--simulate" : "--trace";
-    topology::refuse("{}: {}", flag, problem);
+    topology::refuse("{}: {}", must_verify ? "--verify" : "--simulate", problem);
   }
   report.not_simulated = problem;
   const bool verifies = must_verify || (verify_if_cheap && is_cheap);
@@ -186,7 +184,6 @@ void examine(PlanReport& report, Planner& planner, const PlanArguments& argument
   if (!simulates) return;
   topology::SimulationOptions options = arguments.simulation;
   options.element_bytes = element_bytes;
-  options.keep_events = arguments.has("--trace");
   report.simulation = topology::simulate(planner.topology(), planner.placement(), *report.schedule, options);
 }
 
@@ -206,7 +203,6 @@ int run(const std::vector<std::string>& words) {
   report.topology_name = arguments.topology;
   report.placement_name = arguments.round_robin ? "round-robin" : "by host";
   report.root = arguments.root;
-  report.simulation_conditions = arguments.simulation_conditions;
   report.plan =
       arguments.has("--plan") ? given_plan(arguments.line.value("--plan"), planner) : planner.choose(request);
   report.transfers = planner.transfers(report.plan);
@@ -233,10 +229,6 @@ int run(const std::vector<std::string>& words) {
   const auto file = [&](std::string_view flag) { return arguments.line.value(flag); };
   if (arguments.has("--save")) write_text(file("--save"), to_json(report.plan));
   if (arguments.has("--dot")) write_text(file("--dot"), plan_dot(planner, report));
-  if (arguments.has("--trace")) {
-    write_text(file("--trace"),
-               topology::chrome_trace(*report.schedule, *report.simulation, phases_of(report.plan)));
-  }
   if (arguments.has("--json")) {
     write_text("-", report_json(planner, report, explains));
   } else {

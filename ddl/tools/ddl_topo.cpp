@@ -145,8 +145,7 @@ void list_options(const CommandLine& /*line*/) {
     widest_value = std::max(widest_value, setting.value.size());
   }
   std::string text =
-      "Later sources override earlier ones: defaults, the file of DDL_OPTIONS_FILE (name = value), "
-      "variables, DDL_OPTIONS, a program's flags.\n\n";
+      "Later sources override earlier ones: defaults, variables, DDL_OPTIONS, a program's flags.\n\n";
   for (const OptionSetting& setting : settings) {
     text += fmt::format("{:<{}}  {:<{}}  from {}\n", setting.name, widest_name, or_dash(setting.value),
                         widest_value, setting.origin);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <initializer_list>
+#include <limits>
 
 #include "topology/text.hpp"
 
@@ -15,7 +16,7 @@ std::vector<Flag> all_flags() {
   for (const char* name :
        {"--topology",   "--ranks",  "--bytes",     "--collective", "--type",     "--wire",  "--root",
         "--mode",       "--chunks", "--placement", "--device",     "--carriers", "--limit", "--jitter",
-        "--candidates", "--seed",   "--straggler", "--plan",       "--save",     "--trace", "--dot"}) {
+        "--candidates", "--seed",   "--straggler", "--plan",       "--save",     "--dot"}) {
     flags.push_back({name, true});
   }
   for (const char* name : {"--no-nccl", "--explain", "--verify", "--simulate", "--json"})
@@ -24,6 +25,7 @@ std::vector<Flag> all_flags() {
 }
 
 constexpr int most_ranks = 1 << 24;
+constexpr std::uint64_t most_bytes = std::uint64_t{1} << 40;
 
 /// Reads an enumerator by its name.
 template <typename Enum>
@@ -34,11 +36,6 @@ void read(const CommandLine& line, std::string_view flag, auto& to, std::span<co
   Enum chosen = all.front();
   line.read(flag, chosen, choices);
   to = chosen;
-}
-
-std::uint64_t parse_seed(const std::string& text) {
-  if (const auto seed = parse_whole<std::uint64_t>(text)) return *seed;
-  refuse_usage("--seed: found '{}', expected a whole number below 2^64", text);
 }
 
 /// Parses "3:2" or "3:2,5:1.5".
@@ -104,7 +101,7 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   result.request.nccl = !line.has("--no-nccl");
   if (line.has("--chunks")) result.request.chunks = line.integer("--chunks", 1, 1, 64);
   result.root = line.integer("--root", 0, 0, most_ranks - 1);
-  for (const std::string_view flag : {"--plan", "--trace", "--dot", "--save"}) {
+  for (const std::string_view flag : {"--plan", "--dot", "--save"}) {
     const std::string file = line.value(flag, "given");
     if (file.empty() || (file == "-" && flag != "--plan")) {
       refuse_usage("{}: found '{}', expected a file", flag, file);
@@ -114,7 +111,8 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
     throw UsageError("found no --bytes, expected the size of the buffer, as in --bytes 64M");
   }
   if (line.has("--bytes")) {
-    const std::uint64_t bytes = result.request.bytes = parse_bytes("--bytes", line.value("--bytes"));
+    line.read("--bytes", result.request.bytes, 1, most_bytes);
+    const std::uint64_t bytes = result.request.bytes;
     if (const std::size_t size = size_of(result.request.type); bytes % size != 0) {
       refuse_usage("--bytes: found {}, expected a multiple of {}, the size of an element of {}", bytes, size,
                    to_string(result.request.type));
@@ -128,20 +126,13 @@ PlanArguments parse_plan_arguments(std::span<const std::string> arguments) {
   result.candidates = parse_candidates(line.value("--candidates", "all"));
   if (line.has("--limit")) result.most_transfers = parse_number("--limit", line.value("--limit"), 1, 1e12);
   result.simulation.jitter = parse_number("--jitter", line.value("--jitter", "0"), 0, 1e3);
-  result.simulation.seed = parse_seed(line.value("--seed", "1"));
+  result.simulation.seed =
+      static_cast<std::uint64_t>(line.integer("--seed", 1, 0, std::numeric_limits<int>::max()));
   if (line.has("--straggler")) result.simulation.stragglers = parse_stragglers(line.value("--straggler"));
-  if (result.simulation.jitter > 0) {
-    result.simulation_conditions =
-        fmt::format("jitter {}, seed {}", result.simulation.jitter, result.simulation.seed);
-  }
-  if (line.has("--straggler")) {
-    result.simulation_conditions += fmt::format(
-        "{}stragglers {}", result.simulation_conditions.empty() ? "" : ", ", line.value("--straggler"));
-  }
   const bool simulates =
-      std::ranges::any_of(std::array{"--simulate", "--explain", "--json", "--trace", "--dot", "--candidates"},
+      std::ranges::any_of(std::array{"--simulate", "--explain", "--json", "--dot", "--candidates"},
                           [&](std::string_view flag) { return line.has(flag); });
-  if (!result.simulation_conditions.empty() && !simulates) {
+  if ((result.simulation.jitter > 0 || line.has("--straggler")) && !simulates) {
     throw UsageError("--jitter and --straggler change the simulation: add --simulate");
   }
   return result;

@@ -26,7 +26,6 @@ struct PlanArguments {
   std::size_t candidates = 0;
   double most_transfers = 2e7;
   topology::SimulationOptions simulation;
-  std::string simulation_conditions;
 
   [[nodiscard]] bool has(std::string_view flag) const { return line.has(flag); }
 };

@@ -176,15 +176,12 @@ edge [fontname="Helvetica,Arial,sans-serif" fontsize=9 fontcolor="#4b5563"])",
     const std::string busy = report_.simulation ? fmt::format("{:.0f}%", 100 * share) : "";
     const int host = std::max(topology_.node(link.from).host, topology_.node(link.to).host);
     const bool has_label = link.kind == LinkKind::network || nodes_[host].size() <= few_nodes;
-    const std::string tooltip = fmt::format("{} - {}: {} GB/s, {:.4g} us {}", topology_.node(link.from).name,
-                                            topology_.node(link.to).name, what, link.latency, busy);
     const std::string stroke = share > 0
                                    ? fmt::format(R"(color="{}" penwidth={:.1f})", color_of_utilisation(share),
                                                  2 + std::log2(std::max(link.bandwidth, 1.0)) / 1.7)
                                    : R"(color="#b9c2ce" penwidth=1.5 style=dashed)";
-    line(R"({}n{} -- n{} [label=<{}> tooltip="{}" {}]{})", is_beside ? "{rank=same " : "",
-         goes_up ? link.to : link.from, goes_up ? link.from : link.to, has_label ? what + "<br/>" + busy : "",
-         escape(tooltip), stroke, is_beside ? "}" : "");
+    line(R"({}n{} -- n{} [label=<{}> {}]{})", is_beside ? "{rank=same " : "", goes_up ? link.to : link.from,
+         goes_up ? link.from : link.to, has_label ? what + "<br/>" + busy : "", stroke, is_beside ? "}" : "");
   }
 
   /// A row with the ranks of each group.

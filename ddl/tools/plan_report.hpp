@@ -28,7 +28,6 @@ struct PlanReport {
   std::optional<topology::Verdict> verdict;
   std::optional<topology::Schedule> schedule;
   std::optional<topology::Simulation> simulation;
-  std::string simulation_conditions;  ///< Jitter and stragglers; empty without them.
   std::string not_simulated;          ///< The reason for a missing simulation.
   std::vector<RatedPlan> alternatives;
   std::vector<RatedPlan> candidates;

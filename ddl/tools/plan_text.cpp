@@ -5,7 +5,6 @@
 #include <map>
 #include <set>
 #include <span>
-#include <sstream>
 
 #include "ddl/tools/plan_report.hpp"
 #include "topology/plan/algorithms.hpp"
@@ -131,21 +130,6 @@ const RatedPlan* alternative(const PlanReport& report, std::string_view name) {
   return found == report.alternatives.end() ? nullptr : &*found;
 }
 
-/// Wraps a paragraph at 100 columns, with `mark` before the first line.
-std::string wrapped(std::string_view mark, const std::string& paragraph) {
-  std::string text(mark);
-  std::size_t column = mark.size();
-  std::istringstream words(paragraph);
-  for (std::string word; words >> word; column += 1 + word.size()) {
-    if (column + 1 + word.size() > 100) {
-      text += '\n' + std::string(mark.size(), ' ');
-      column = mark.size();
-    }
-    text += ' ' + word;
-  }
-  return text + '\n';
-}
-
 std::string advice_text(const Planner& planner, const PlanReport& report) {
   const Plan& plan = report.plan;
   std::vector<std::string> advice;
@@ -191,7 +175,7 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
         to_string(plan.decomposition)));
   }
   std::string text = "\nwhat to do\n";
-  for (const std::string& paragraph : advice) text += wrapped("  -", paragraph);
+  for (const std::string& paragraph : advice) text += fmt::format("  - {}\n", paragraph);
   return text;
 }
 
@@ -262,7 +246,6 @@ std::string simulation_text(const Planner& planner, const PlanReport& report) {
   if (plan.bound_us > 0)
     text += fmt::format(", {} of the bound", ratio_text(simulation.total_us, plan.bound_us));
   text += fmt::format("; {}", count_text(simulation.transfers, "transfer"));
-  if (!report.simulation_conditions.empty()) text += "; " + report.simulation_conditions;
   text += '\n';
   if (simulation.phases.empty()) return text;
   TextTable table({"PHASE", "WHAT", ">FROM", ">TO", ">SENT BY ALL"});

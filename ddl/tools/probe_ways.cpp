@@ -22,10 +22,6 @@ ProbeResult probe_in(Context& context) {
   return result;
 }
 
-bool is_started_by_mpirun() {
-  return std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr;
-}
-
 void keep(ProbeResult& result, const std::string& directory) {
   const MeasurementCache cache(directory);
   const std::string path = cache.path_for(*result.topology).string();
@@ -57,7 +53,7 @@ std::optional<ProbeResult> probe_ways(int ranks, bool keep_figures) {
   ContextOptions options = ContextOptions::from_environment();
   options.probe = ProbeUse::off;
   std::optional<ProbeResult> result;
-  if (is_started_by_mpirun()) {
+  if (std::getenv("OMPI_COMM_WORLD_SIZE") != nullptr || std::getenv("PMIX_RANK") != nullptr) {
     if (ranks != 0)
       throw UsageError("--ranks cannot be given under mpirun, whose -n gives the number of ranks");
     Context context = Context::from_environment(options);

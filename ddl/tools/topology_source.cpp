@@ -1,11 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <memory>
+#include <fstream>
+#include <iostream>
+#include <iterator>
 
 #include "ddl/context/connect.hpp"
 #include "ddl/files/durable_file.hpp"
@@ -22,30 +22,8 @@ using topology::HostDescription;
 using topology::NodeKind;
 using topology::Topology;
 
-constexpr std::size_t largest_text = std::size_t{256} << 20;
-
-[[noreturn]] void refuse_length(const std::string& path) {
-  fail_with(ErrorCode::corrupt_data, "{}: found more than {} MiB, expected a topology", path,
-            largest_text >> 20);
-}
-
-std::string read_standard_input() {
-  std::string text;
-  std::array<char, 65'536> block;
-  while (const std::size_t count = std::fread(block.data(), 1, block.size(), stdin)) {
-    text.append(block.data(), count);
-    if (text.size() > largest_text) refuse_length("standard input");
-  }
-  if (std::ferror(stdin) != 0) throw_io("read", "standard input", errno);
-  return text;
-}
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-void write_to(std::FILE* file, const std::string& name, const std::string& text) {
-  if (std::fwrite(text.data(), 1, text.size(), file) != text.size() || std::fflush(file) != 0) {
+void write_to(std::ostream& stream, const std::string& name, const std::string& text) {
+  if (!stream.write(text.data(), static_cast<std::streamsize>(text.size())).flush()) {
     throw_io("write", name, errno);
   }
 }
@@ -87,24 +65,23 @@ Topology place_ranks(std::span<const HostDescription> hosts, const Placement& pl
 }  // namespace
 
 std::string read_text(const std::string& path) {
-  if (path == "-") return read_standard_input();
-  const FileReader file(path);
-  if (file.size() > largest_text) refuse_length(path);
-  return file.read_all();
+  constexpr std::uint64_t largest_text = std::uint64_t{256} << 20;
+  if (path != "-") return read_file(path, largest_text, "a topology");
+  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  if (std::cin.bad()) throw_io("read", "standard input", errno);
+  return text;
 }
 
 void write_text(const std::string& path, const std::string& text) {
-  if (path == "-") return write_to(stdout, "standard output", text);
+  if (path == "-") return write_to(std::cout, "standard output", text);
   std::error_code error;
   // Resolves links, so that their target is replaced instead of the link itself.
   std::filesystem::path target = std::filesystem::weakly_canonical(path, error);
   if (error) target = path;
   if (std::filesystem::exists(target, error) && !std::filesystem::is_regular_file(target, error)) {
     // Writes to a device or pipe directly, because a file must not replace it.
-    const std::unique_ptr<std::FILE, CloseFile> file(std::fopen(target.c_str(), "we"));
-    if (!file) throw_io("open", path, errno);
-    write_to(file.get(), path, text);
-    return;
+    std::ofstream file(target);
+    return write_to(file, path, text);
   }
   AtomicFileWriter file(target);
   file.write(text);

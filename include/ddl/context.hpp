@@ -112,7 +112,7 @@ struct ContextOptions {
   /// level counts); 2: also every choice and fallback. DDL_OPTIONS="-dbg_level 1", else DDL_DEBUG_LEVEL.
   int debug_level = 0;
 
-  /// Reads the file that DDL_OPTIONS_FILE names, then the variables above, then `flags`, which are spelt as
+  /// Reads the variables above, then `flags`, which are spelt as
   /// in DDL_OPTIONS; later sources override earlier ones (see ddl/options.hpp). Throws `invalid_argument`,
   /// naming the source of the value (`flags_origin` for `flags`), what was found and what was expected; for
   /// an unknown variable DDL_..., also the nearest known one. Also throws as `plan_from_json` does.

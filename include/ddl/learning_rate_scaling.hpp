@@ -64,9 +64,4 @@ class LearningRateScaling {
   std::uint64_t schedule_stride_;
 };
 
-/// Reads "none", "linear" or "square_root". Throws `invalid_argument`, naming the choices, for anything else.
-ScalingRule parse_scaling_rule(const std::string& name);
-/// Reads "updates" or "samples". Throws `invalid_argument`, naming the choices, for anything else.
-ScheduleUnit parse_schedule_unit(const std::string& name);
-
 }  // namespace ddl

@@ -10,7 +10,6 @@
 /// The settings of a job and their sources. In order of precedence, a later source overrides an earlier one:
 ///
 /// - the defaults of ContextOptions;
-/// - the file that DDL_OPTIONS_FILE names: one line "name = value" per setting, comments after "#";
 /// - environment variables such as DDL_DEADLINE;
 /// - DDL_OPTIONS, in IBM's spelling: "-mode p:4x8 -dbg_level 1";
 /// - a program's own flags in the same spelling, if it passes them on.
@@ -18,12 +17,12 @@ namespace ddl {
 
 /// One setting, its value and the source of the value.
 struct OptionSetting {
-  std::string name;           ///< In a file of options, e.g. "deadline".
+  std::string name;           ///< For example "deadline".
   std::string variable;       ///< Environment variable, e.g. "DDL_DEADLINE"; empty: none.
   std::string word;           ///< Flag in DDL_OPTIONS, e.g. "-mode"; empty: none.
   std::string value;          ///< As text that the sources accept; empty where nothing is set.
   std::string default_value;  ///< The same without any source.
-  /// "default", "ddl.conf:3" (file and line), "DDL_DEADLINE", "DDL_OPTIONS", or `flags_origin`.
+  /// "default", "DDL_DEADLINE", "DDL_OPTIONS", or `flags_origin`.
   std::string origin;
   std::string expected;  ///< Which values are accepted, for people.
   std::string help;      ///< What the setting does, for people.

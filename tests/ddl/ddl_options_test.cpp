@@ -99,46 +99,22 @@ OptionSetting setting(const std::string& name, const std::string& flags = "") {
 
 /// Users could not tell which source of a setting takes effect.
 TEST(Options, TheNextSourceHasTheLastWordAndIsNamed) {
-  const test::TemporaryDirectory directory;
   EXPECT_EQ(setting("debug_level").origin, "default");
-  const std::string file = directory.write("ddl.conf",
-                                           "# a comment\n\n debug_level = 1  # another\n"
-                                           "deadline=12.5\r\nmode = r:2x2\n");
-  const Variable named("DDL_OPTIONS_FILE", file);
-  EXPECT_EQ(setting("debug_level").value, "1");
-  EXPECT_EQ(setting("debug_level").origin, file + ":3");
+  EXPECT_EQ(setting("deadline").value, "600");
+  EXPECT_EQ(setting("deadline").default_value, "600");
+  const Variable deadline("DDL_DEADLINE", "12.5");
   EXPECT_EQ(setting("deadline").value, "12.5");
   EXPECT_EQ(setting("deadline").default_value, "600");
-  EXPECT_EQ(setting("mode").value, "r:2x2");
   const Variable level("DDL_DEBUG_LEVEL", "0");
   EXPECT_EQ(setting("debug_level").value, "0");
   EXPECT_EQ(setting("debug_level").origin, "DDL_DEBUG_LEVEL");
-  const Variable words("DDL_OPTIONS", "-dbg_level 2 -mode n");
+  const Variable words("DDL_OPTIONS", "-dbg_level 2 -mode r:2x2");
   EXPECT_EQ(setting("debug_level").value, "2");
   EXPECT_EQ(setting("debug_level").origin, "DDL_OPTIONS");
-  EXPECT_EQ(setting("mode").value, "n") << "with the mode, the grid of a source before is gone";
+  EXPECT_EQ(setting("mode").value, "r:2x2");
+  EXPECT_EQ(setting("mode", "-mode n").value, "n") << "with the mode, the grid of a source before is gone";
   EXPECT_EQ(setting("debug_level", "-dbg_level 1").value, "1");
   EXPECT_EQ(setting("debug_level", "-dbg_level 1").origin, "the flags");
-}
-
-TEST(Options, OfAFileSayWhatIsWrongAndWhere) {
-  const test::TemporaryDirectory directory;
-  const std::vector<std::pair<const char*, const char*>> bad{
-      {"\ndeadlin = 1\n", ":2: found 'deadlin', expected an option's name; the nearest is deadline"},
-      {"deadline = soon", ":1: deadline: found 'soon', expected seconds"},
-      {"deadline", ":1: found 'deadline', expected name = value"},
-      {"strict = 1\nstrict = 0", ":2: strict is given in line 1 as well"},
-      {"mode = p:", ":1: mode: found '' after the colon"},
-      {"plans = /nowhere/plan.json", ":1: plans: '/nowhere/plan.json'"},
-  };
-  for (const auto& [text, message] : bad) {
-    const std::string file = directory.write("ddl.conf", text);
-    const Variable named("DDL_OPTIONS_FILE", file);
-    const std::string what = error_of([] { ContextOptions::from_environment(); }).what();
-    EXPECT_NE(what.find(file + message), std::string::npos) << what << "\nexpected: " << message;
-  }
-  const Variable named("DDL_OPTIONS_FILE", "/nowhere/ddl.conf");
-  EXPECT_EQ(error_of([] { ContextOptions::from_environment(); }).code(), ErrorCode::io);
 }
 
 /// A misspelt variable would be silently ignored.

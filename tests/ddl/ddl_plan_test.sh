@@ -190,10 +190,6 @@ other=$(simulated_with --jitter 0.5 --seed 2)
 [ "$one" = "$again" ] || fail "the same seed gives $one and $again"
 [ "$one" != "$other" ] || fail "another seed gives the same $one"
 
-# A trace for Perfetto.
-status 0 --topology ac922:4 --bytes 1M --trace "$work/trace.json"
-"$check_document" json "$work/trace.json" "" >/dev/null || fail "the trace is not JSON"
-
 # Pictures of every kind of machine, the same in each run; large ones say what they leave out.
 for topology in host:3 ac922 ac922:4 dgx1v:3 dgx2:2 dgx_a100:5 dgx_h100:2 ethernet:5x3 host:72; do
   status 0 --topology "$topology" --bytes 64M --dot "$work/a.dot" --limit 1e5
@@ -239,7 +235,7 @@ done
 # A wrong command line: status 2, with what was found and what was expected.
 refuses 2 "found no --bytes"
 refuses 2 "ddl-plan --help shows how it is used" --bytes
-refuses 2 "--bytes: found '717.7MB', expected a whole number of bytes" --bytes 717.7MB
+refuses 2 "--bytes: found '717.7MB', expected a number from 1 to 1099511627776; K, M and G" --bytes 717.7MB
 refuses 2 "--bytes: found '64T'" --bytes 64T
 refuses 1 "found no plan for all_reduce that the carriers between these devices (cuda_ipc) can run" \
   --topology dgx1v:2 --carriers cuda_ipc --bytes 1000

@@ -590,44 +590,5 @@ TEST(Simulator, RefusesOptionsOutOfRange) {
   EXPECT_EQ(with([](auto&) {}), "nothing");
 }
 
-// --- Trace ---
-
-TEST(ChromeTrace, HoldsEveryEventByNameOnTracksThatDoNotOverlap) {
-  const Topology topology = make_preset("ethernet:2x4");
-  const Plan plan = plan_for(8, "4x2", {Algorithm::two_shot, Algorithm::ring}, 4);
-  const Schedule schedule = lower_all(plan, 100000);
-  const auto simulation = run(topology, schedule);
-  const auto json = nlohmann::json::parse(chrome_trace(schedule, simulation, phases_of(plan)));
-  std::map<std::pair<int, int>, std::vector<std::pair<double, double>>> tracks;
-  std::map<std::string, int> names;
-  std::size_t events = 0;
-  for (const auto& event : json.at("traceEvents")) {
-    if (event.at("ph") != "X") continue;
-    ++events;
-    ++names[event.at("name")];
-    tracks[{event.at("pid"), event.at("tid")}].emplace_back(event.at("ts"), event.at("dur"));
-    EXPECT_LE(event.at("ts").get<double>() + event.at("dur").get<double>(), simulation.total_us + 1e-3);
-  }
-  EXPECT_EQ(events, simulation.events.size());
-  EXPECT_GT(names["reduce-scatter 0 chunk 3 -> 2"], 0);
-  EXPECT_GT(names["all-gather 1 chunk 0 <- 4"], 0);
-  for (auto& [track, slices] : tracks) {
-    std::ranges::sort(slices);
-    for (std::size_t i = 1; i < slices.size(); ++i) {
-      EXPECT_GE(slices[i].first, slices[i - 1].first + slices[i - 1].second - 1e-5);
-    }
-  }
-}
-
-TEST(ChromeTrace, RefusesASimulationWithoutEventsOrOfAnotherSchedule) {
-  const Topology topology = make_preset("host:2");
-  const Schedule schedule = lower_all(plan_for(2, "2", {Algorithm::ring}), 100);
-  Simulation simulation = simulate(topology, {0, 1}, schedule);
-  expect_contains(error_of([&] { chrome_trace(schedule, simulation, {}); }), "keep_events");
-  simulation = run(topology, schedule);
-  expect_contains(error_of([&] { chrome_trace(by_hand({{}, {}}), simulation, {}); }), "step 0 of rank 0");
-  expect_contains(chrome_trace(schedule, simulation, {}), "phase 0 chunk 0 -> 1");
-}
-
 }  // namespace
 }  // namespace ddl::topology

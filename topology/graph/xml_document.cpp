@@ -6,9 +6,8 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
-#include <optional>
 
-#include "ddl/error.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -32,35 +31,30 @@ class Parser {
 
   XmlElement parse(std::string_view text) {
     if (text.size() > most_bytes) {
-      problem_ = fmt::format("{}: found {} bytes, expected at most {}", source_, text.size(), most_bytes);
-    } else if (XML_Parse(parser_.get(), text.data(), static_cast<int>(text.size()), XML_TRUE) !=
-                   XML_STATUS_OK &&
-               !problem_) {
-      report(XML_ErrorString(XML_GetErrorCode(parser_.get())), "well-formed XML, whole");
+      fail(fmt::format("{} bytes", text.size()), fmt::format("at most {}", most_bytes));
     }
-    if (no_memory_) std::rethrow_exception(no_memory_);
-    if (problem_) throw Error(ErrorCode::corrupt_data, *problem_);
+    const bool is_whole = XML_Parse(parser_.get(), text.data(), static_cast<int>(text.size()), XML_TRUE) != 0;
+    if (problem_) std::rethrow_exception(problem_);
+    if (!is_whole) fail(XML_ErrorString(XML_GetErrorCode(parser_.get())), "well-formed XML, whole");
     return std::move(root_.children.front());  // Expat guarantees a root element
   }
 
  private:
   static void on_start(void* self, const XML_Char* name, const XML_Char** attributes) noexcept {
     Parser& parser = *static_cast<Parser*>(self);
-    if (parser.problem_ || parser.no_memory_) return;
+    if (parser.problem_) return;
     try {
       parser.start(name, attributes);
     } catch (...) {
-      parser.no_memory_ = std::current_exception();
+      parser.problem_ = std::current_exception();
+      XML_StopParser(parser.parser_.get(), XML_FALSE);
     }
-    if (parser.problem_ || parser.no_memory_) XML_StopParser(parser.parser_.get(), XML_FALSE);
   }
   static void on_end(void* self, const XML_Char*) { static_cast<Parser*>(self)->open_.pop_back(); }
 
   void start(const XML_Char* name, const XML_Char** attributes) {
-    if (++elements_ > most_elements) return report("more elements", fmt::format("at most {}", most_elements));
-    if (open_.size() > most_depth) {
-      return report("elements nested deeper", fmt::format("at most {} deep", most_depth));
-    }
+    if (++elements_ > most_elements) fail("more elements", fmt::format("at most {}", most_elements));
+    if (open_.size() > most_depth) fail("elements nested deeper", fmt::format("at most {} deep", most_depth));
     XmlElement& element = open_.back()->children.emplace_back();
     element.name = name;
     element.line = XML_GetCurrentLineNumber(parser_.get());
@@ -69,9 +63,9 @@ class Parser {
     open_.push_back(&element);
   }
 
-  void report(std::string_view found, std::string_view expected) {
-    problem_ = fmt::format("{}: line {}: found {}, expected {}", source_,
-                           XML_GetCurrentLineNumber(parser_.get()), found, expected);
+  [[noreturn]] void fail(std::string_view found, std::string_view expected) const {
+    fail_with(ErrorCode::corrupt_data, "{}: line {}: found {}, expected {}", source_,
+              XML_GetCurrentLineNumber(parser_.get()), found, expected);
   }
 
   std::string source_;
@@ -79,8 +73,7 @@ class Parser {
   XmlElement root_;
   std::vector<XmlElement*> open_{&root_};  // stable addresses: each is its parent's last child
   std::size_t elements_ = 0;
-  std::optional<std::string> problem_;
-  std::exception_ptr no_memory_;
+  std::exception_ptr problem_;
 };
 
 }  // namespace

@@ -116,10 +116,4 @@ class Simulator {
   std::unique_ptr<RouteTable> routes_;
 };
 
-/// A simulation of `schedule` in the Trace Event Format, which Perfetto and chrome://tracing read: one track
-/// per rank and direction, a category per phase, times in us. `phases`: `phases_of` the plan, for names; may
-/// be empty. Throws `invalid_argument` if `simulation` has no events (`SimulationOptions::keep_events`).
-std::string chrome_trace(const Schedule& schedule, const Simulation& simulation,
-                         std::span<const Phase> phases);
-
 }  // namespace ddl::topology
