@@ -12,7 +12,7 @@ bash tests/install_dependencies.sh build
 cuda=OFF
 [ ! -e /dev/nvidia0 ] || cuda=AUTO
 cmake -S . -B build -G Ninja -DCMAKE_BUILD_TYPE=Release -DDDL_BUILD_EXAMPLES=ON -DDDL_BUILD_TESTS=OFF \
-  -DDDL_BUILD_BENCHMARKS=OFF -DDDL_WITH_CUDA="$cuda"
+  -DDDL_BUILD_BENCHMARKS=OFF -DDDL_UNITY_BUILD=ON -DDDL_WITH_CUDA="$cuda"
 cmake --build build --target ddl_nmt
 
 # Open MPI refuses to run as root or with more ranks than cores; in containers that forbid ptrace, it cannot

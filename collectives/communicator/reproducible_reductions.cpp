@@ -16,7 +16,7 @@ namespace {
 
 /// Scratch memory of a part, and the limit for all parts in flight.
 constexpr std::size_t part_bytes = std::size_t{9} << 20;
-constexpr std::size_t most_bytes = 3 * part_bytes;
+constexpr std::size_t most_scratch_bytes = 3 * part_bytes;
 /// Up to this size an all_reduce of floats is one of limbs, which saves a collective but moves more bytes.
 constexpr std::size_t whole_bytes = std::size_t{16} << 10;
 
@@ -265,10 +265,10 @@ bool ReproducibleReductions::take_block(Part& part) {
     }
   }
   if (best == nullptr) {
-    if (used != 0 && used + bytes > most_bytes) return false;
+    if (used != 0 && used + bytes > most_scratch_bytes) return false;
     std::size_t all = bytes;
     for (const auto& block : blocks_) all += block->bytes;
-    if (all > most_bytes) std::erase_if(blocks_, [](const auto& block) { return !block->is_used; });
+    if (all > most_scratch_bytes) std::erase_if(blocks_, [](const auto& block) { return !block->is_used; });
     blocks_.push_back(std::make_unique<Block>());
     best = blocks_.back().get();
     best->bytes = std::max(bytes, std::size_t{4096});

@@ -10,7 +10,7 @@
 namespace ddl::collectives {
 namespace {
 
-using Kind = JobFailure::Kind;
+using FailureKind = JobFailure::Kind;
 using Life = RankReport::Life;
 using State = FlightRecord::State;
 
@@ -121,7 +121,7 @@ void describe(auto& fields, topology::MaybeConst<FlightRecord> auto& record) {
 }
 
 void describe(auto& fields, topology::MaybeConst<JobFailure> auto& failure) {
-  fields("kind", failure.kind, topology::all_to<Kind::network>);
+  fields("kind", failure.kind, topology::all_to<FailureKind::network>);
   fields("rank", failure.rank);
   fields("text", failure.text);
   fields("communicator", failure.communicator);
@@ -152,14 +152,14 @@ std::string_view to_string(JobFailure::Kind kind) noexcept { return kind_names[a
 JobFailure::Kind failure_kind(ErrorCode code) noexcept {
   switch (code) {
     case ErrorCode::timeout:
-      return Kind::stuck;
+      return FailureKind::stuck;
     case ErrorCode::mismatch:
-      return Kind::differs;
+      return FailureKind::differs;
     case ErrorCode::transport:
     case ErrorCode::peer_failed:
-      return Kind::network;
+      return FailureKind::network;
     default:
-      return Kind::threw;
+      return FailureKind::threw;
   }
 }
 
@@ -172,7 +172,7 @@ std::string name_of(const RankReport& report) {
 std::string ExitReport::text() const {
   std::string text = failure.text;
   if (!scope.empty()) text += fmt::format(" (this report covers {})", scope);
-  if (failure.kind == Kind::differs && failure.sequence != 0) {
+  if (failure.kind == FailureKind::differs && failure.sequence != 0) {
     text += who_called_what(*this) + hint_at_missing_wait(*this);
   }
   // Failed ranks come first.
@@ -207,13 +207,13 @@ void find_differences(ExitReport& report) {
                          rank.same->sequence == failure.sequence;
     if (!is_same) rank.same.reset();
   }
-  if (failure.kind != Kind::stuck || failure.sequence == 0) return;
+  if (failure.kind != FailureKind::stuck || failure.sequence == 0) return;
   std::optional<std::string> first;
   for (const RankReport& rank : report.ranks) {
     if (!rank.same) continue;
     if (!first) first = rank.same->describe();
     if (*first == rank.same->describe()) continue;
-    failure.kind = Kind::differs;
+    failure.kind = FailureKind::differs;
     failure.text += "; the ranks have called different things";
     return;
   }

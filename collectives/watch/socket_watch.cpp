@@ -11,7 +11,6 @@ using Kind = Frame::Kind;
 
 /// How many dead ranks of its host a rank reports on.
 constexpr std::size_t most_neighbours = 64;
-constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
 constexpr unsigned from_the_hub =
     FrameReader::bit(Kind::failure) | FrameReader::bit(Kind::report) | FrameReader::bit(Kind::leave);
 

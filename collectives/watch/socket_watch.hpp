@@ -14,6 +14,8 @@
 
 namespace ddl::collectives {
 
+inline constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
+
 /// The first message of a rank.
 struct WatchHello {
   JobToken token{};

@@ -18,7 +18,6 @@ using Life = RankReport::Life;
 
 /// Limits connections whose peer is not known yet, because strangers may hold connections open.
 constexpr std::size_t most_unknown = 64;
-constexpr auto time_to_say_goodbye = std::chrono::milliseconds(200);
 
 /// The hub needs a descriptor per rank. The soft limit is often 1024 and the hard limit far higher.
 void make_room_for_descriptors(int ranks) {

@@ -103,8 +103,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr const char* operation = "save a checkpoint";
-
 /// The layout of the written files. Unless the checkpoint is sharded, rank 0 writes all tensors.
 CheckpointLayout as_written(CheckpointLayout layout) {
   if (layout.sharded) return layout;
@@ -131,7 +129,7 @@ struct Checkpoint::State {
 
   /// Checks that all ranks save the same step, and updates the layout if any rank's contents have changed.
   void agree(std::uint64_t step, const CheckpointContents& contents, std::optional<double> metric) {
-    context.on_all_ranks(operation, [&] { check_contents(contents, metric, context.is_root()); });
+    context.on_all_ranks(save_operation, [&] { check_contents(contents, metric, context.is_root()); });
     std::string now = describe_contents(contents);
     const auto signed_step = static_cast<std::int64_t>(step);
     std::array<std::int64_t, 3> most = {now == described ? 0 : 1, signed_step, -signed_step};
@@ -140,7 +138,7 @@ struct Checkpoint::State {
       fail_agreed(ErrorCode::mismatch,
                   "{}: a rank saves step {}, another one step {}; every rank must save "
                   "the same",
-                  operation, -most[2], most[1]);
+                  save_operation, -most[2], most[1]);
     }
     if (most[0] == 0) return;
     described.clear();
@@ -148,7 +146,7 @@ struct Checkpoint::State {
     described = std::move(now);
   }
   void require_shared_directory(std::uint64_t step) {
-    context.on_all_ranks(operation, [&] {
+    context.on_all_ranks(save_operation, [&] {
       const fs::path aside = directory.temporary_of(step);
       std::error_code error;
       if (fs::is_directory(aside, error)) return;
@@ -190,10 +188,10 @@ struct Checkpoint::State {
     unfinished = false;
     try {
       context.on_all_ranks(
-          operation, [&] { work.wait(); }, WorkTime::unlimited);
+          save_operation, [&] { work.wait(); }, WorkTime::unlimited);
       if (!options.sharded) return;
       const auto texts = gather_texts(context, to_json(manifest.files));
-      context.root_only(operation, [&] {
+      context.root_only(save_operation, [&] {
         for (const std::string& text : texts) manifest.files.merge(parse_files(text));
         complete();
       });
@@ -261,7 +259,8 @@ Checkpoint::~Checkpoint() {
           state_->manifest.step));
     }
   } catch (...) {
-    state_->context.log().error(fmt::format("{}: {}", operation, as_error(std::current_exception()).what()));
+    state_->context.log().error(
+        fmt::format("{}: {}", save_operation, as_error(std::current_exception()).what()));
   }
 }
 
@@ -270,7 +269,7 @@ fs::path Checkpoint::save(std::uint64_t step, const CheckpointContents& contents
   State& state = *state_;
   wait();
   state.agree(step, contents, metric);
-  state.context.root_only(operation, [&] { state.directory.prepare(step); });
+  state.context.root_only(save_operation, [&] { state.directory.prepare(step); });
   try {
     if (state.options.sharded) state.require_shared_directory(step);
     state.start(step, contents, metric);

@@ -16,15 +16,13 @@ namespace {
 using nlohmann::json;
 using Layout = CheckpointLayout;
 
-constexpr const char* operation = "save a checkpoint";
-
 [[noreturn]] void throw_invalid(const std::string& message) {
   throw Error(ErrorCode::invalid_argument, "cannot save a checkpoint: " + message);
 }
 
 [[noreturn]] void throw_agreed(ErrorCode code, const std::string& group, const std::string& tensor,
                                const std::string& message) {
-  fail_agreed(code, "{}: tensor '{}' of group '{}' {}", operation, tensor, group, message);
+  fail_agreed(code, "{}: tensor '{}' of group '{}' {}", save_operation, tensor, group, message);
 }
 
 /// One rank's slice of a tensor, as exchanged between all ranks.
@@ -147,7 +145,7 @@ void add_own(const std::string& text, int rank, Layout& layout,
              std::map<std::string, SlicesByTensor>& slices) {
   if (text.empty()) return;
   const auto fail = [](std::string_view found, std::string_view) {
-    fail_with(ErrorCode::internal, "{}: a rank describes {}", operation, found);
+    fail_with(ErrorCode::internal, "{}: a rank describes {}", save_operation, found);
   };
   const json groups = json::parse(text);
   for (const auto& [name, lists] : groups.items()) {
@@ -216,7 +214,7 @@ std::string describe_contents(const CheckpointContents& contents) {
 }
 
 CheckpointLayout agree_on_layout(const Context& context, const CheckpointContents& contents, bool sharded) {
-  require_same_entries(context, operation, "tensor", describe_common(contents));
+  require_same_entries(context, save_operation, "tensor", describe_common(contents));
   Layout layout;
   layout.ranks = context.size();
   layout.sharded = sharded;

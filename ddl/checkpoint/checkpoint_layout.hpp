@@ -12,6 +12,9 @@
 
 namespace ddl {
 
+/// What messages call it.
+inline constexpr const char* save_operation = "save a checkpoint";
+
 /// A range of a tensor's elements, and the rank that provides it.
 struct TensorPiece {
   int rank = 0;

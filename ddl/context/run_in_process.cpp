@@ -18,11 +18,11 @@
 namespace ddl {
 namespace {
 
-constexpr int most_ranks = 1024;
+constexpr int most_threads = 1024;
 
 void check(int ranks, const std::function<void(Context&)>& body, const InProcessOptions& options) {
-  if (ranks < 1 || ranks > most_ranks) {
-    fail_with(ErrorCode::invalid_argument, "run_in_process: {} ranks, expected 1 to {}", ranks, most_ranks);
+  if (ranks < 1 || ranks > most_threads) {
+    fail_with(ErrorCode::invalid_argument, "run_in_process: {} ranks, expected 1 to {}", ranks, most_threads);
   }
   if (!options.hosts.empty() && options.hosts.size() != as_index(ranks)) {
     fail_with(ErrorCode::invalid_argument,

@@ -13,7 +13,7 @@
 namespace nmt {
 namespace {
 
-void check_flags(const Options& options) {
+void check_evaluate_flags(const Options& options) {
   const auto require = [](bool condition, const std::string& message) {
     if (!condition) throw ddl::Error(ddl::ErrorCode::invalid_argument, message);
   };
@@ -45,7 +45,7 @@ void check_counts(std::string_view flag, const std::string& path, std::size_t li
 
 void evaluate(ddl::Context& context, ParsedOptions parsed) {
   const Options& given = parsed.options;
-  context.on_all_ranks("check the flags", [&] { check_flags(given); });
+  context.on_all_ranks("check the flags", [&] { check_evaluate_flags(given); });
   const bool translates = !given.model.empty();
   std::vector<std::string> references, lines;
   context.root_only("read the files", [&] {

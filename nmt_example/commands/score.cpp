@@ -12,7 +12,7 @@
 namespace nmt {
 namespace {
 
-void check_flags(const Options& options) {
+void check_score_flags(const Options& options) {
   const std::pair<std::string_view, const std::string*> needed[] = {
       {"model", &options.model}, {"src_file", &options.src_file}, {"tgt_file", &options.tgt_file}};
   for (const auto& [flag, value] : needed) {
@@ -24,7 +24,7 @@ void check_flags(const Options& options) {
 }
 
 void score(ddl::Context& context, ParsedOptions parsed) {
-  context.on_all_ranks("check the flags", [&] { check_flags(parsed.options); });
+  context.on_all_ranks("check the flags", [&] { check_score_flags(parsed.options); });
   parsed.options.infer = true;
   const LoadedModel loaded = load_model(context, parsed, "model", parsed.options.model);
   LineSource source(context, {"src_file", parsed.options.src_file}, {"tgt_file", parsed.options.tgt_file});

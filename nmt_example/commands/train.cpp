@@ -10,7 +10,7 @@ namespace nmt {
 namespace {
 
 /// What trains, and what translations are made with for scores.
-std::vector<std::string_view> flags() {
+std::vector<std::string_view> train_flags() {
   std::vector<std::string_view> names;
   for (const Flag& flag : all_flags()) {
     const bool only_translates = flag.group == FlagGroup::translating && flag.this_run;
@@ -39,7 +39,7 @@ Command train_command() {
        .purpose = "Trains a translator, or goes on with the run in --out_dir",
        .example = "  mpirun -np 2 ddl_nmt train --preset=multi30k --out_dir=model \\\n"
                   "    --train_prefix=DATA/train --dev_prefix=DATA/val --test_prefix=DATA/test_2016_flickr",
-       .flags = flags()},
+       .flags = train_flags()},
       describe_or_train};
 }
 

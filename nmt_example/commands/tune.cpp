@@ -14,7 +14,7 @@ namespace nmt {
 namespace {
 
 /// Of train, but for what belongs to a single run, or would end one early.
-std::vector<std::string_view> flags() {
+std::vector<std::string_view> tune_flags() {
   constexpr std::string_view not_taken[] = {"describe",       "dump_config", "override_loaded_hparams",
                                             "early_stopping", "patience",    "max_train_seconds",
                                             "log_jsonl",      "log_csv",     "log_dir",
@@ -26,7 +26,7 @@ std::vector<std::string_view> flags() {
   return names;
 }
 
-void check_flags(const Options& options) {
+void check_tune_flags(const Options& options) {
   const auto require = [](bool condition, const char* message) {
     if (!condition) throw ddl::Error(ddl::ErrorCode::invalid_argument, message);
   };
@@ -51,7 +51,7 @@ std::string table_of(const Tuning& tuning, std::size_t best) {
 }
 
 void find_best(ddl::Context& context, ParsedOptions parsed) {
-  context.on_all_ranks("check the flags", [&] { check_flags(parsed.options); });
+  context.on_all_ranks("check the flags", [&] { check_tune_flags(parsed.options); });
   const std::optional<Tuning> tuning = tune(context, parsed);
   if (!tuning) {
     context.root_only("say where it ended", [&] {
@@ -93,7 +93,7 @@ Command tune_command() {
            "  mpirun -np 2 ddl_nmt tune --preset=multi30k --out_dir=tuned --train_prefix=DATA/train \\\n"
            "    --dev_prefix=DATA/val --tune=learning_rate=0.0005:0.008:log --candidates=8\n"
            "  ddl_nmt tune --preset=quickstart --out_dir=tuned --tune=dropout=0.1,0.2,0.3,0.4",
-       .flags = flags()},
+       .flags = tune_flags()},
       find_best};
 }
 

@@ -11,7 +11,6 @@ constexpr std::int32_t word_begin = 3;
 constexpr std::int32_t word_end = 4;
 constexpr std::int32_t first_byte = 5;
 constexpr std::size_t longest_word = 48;  // tensorflow/nmt's 50, less the two marks
-constexpr std::string_view blanks = " \t\r\n\v\f";
 
 class ByteModel final : public Vocabulary::Model {
  public:

@@ -10,8 +10,6 @@
 namespace nmt {
 namespace {
 
-constexpr std::string_view word_start = "\xE2\x96\x81";  // U+2581
-
 /// Where the character after the one at `i` begins.
 std::size_t next_character(std::string_view text, std::size_t i) {
   do ++i;

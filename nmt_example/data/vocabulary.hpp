@@ -13,6 +13,9 @@
 
 namespace nmt {
 
+/// What SentencePiece puts before a word: U+2581.
+inline constexpr std::string_view word_start = "\xE2\x96\x81";
+
 /// How SentencePiece chooses its pieces.
 enum class SubwordType { unigram, bpe };
 

@@ -14,6 +14,9 @@
 
 namespace nmt {
 
+/// What separates words.
+inline constexpr std::string_view blanks = " \t\r\n\v\f";
+
 /// The implementation of a `Vocabulary`.
 class Vocabulary::Model {
  public:

@@ -15,8 +15,6 @@ using ddl::ErrorCode;
 
 constexpr std::string_view unknown_word = "<unk>";
 constexpr std::size_t special_count = 3;
-constexpr std::string_view blanks = " \t\r\n\v\f";
-constexpr std::string_view word_start = "\xE2\x96\x81";  // U+2581
 
 class WordListModel final : public Vocabulary::Model {
  public:

@@ -13,7 +13,7 @@
 namespace nmt {
 namespace {
 
-constexpr std::size_t max_order = 6;
+constexpr std::size_t most_characters = 6;
 constexpr double beta_squared = 4;
 
 struct Counts {
@@ -67,11 +67,11 @@ void add(const Characters& hypothesis, const Characters& reference, std::size_t 
 
 double corpus_chrf(std::span<const std::string> hypotheses, std::span<const std::string> references) {
   require_pairs(hypotheses, references);
-  std::array<Counts, max_order> counts;
+  std::array<Counts, most_characters> counts;
   for (std::size_t i = 0; i < hypotheses.size(); ++i) {
     const Characters hypothesis(hypotheses[i]);
     const Characters reference(references[i]);
-    for (std::size_t n = 0; n < max_order; ++n) add(hypothesis, reference, n + 1, counts[n]);
+    for (std::size_t n = 0; n < most_characters; ++n) add(hypothesis, reference, n + 1, counts[n]);
   }
   double precision = 0;
   double recall = 0;

@@ -24,7 +24,7 @@ constexpr std::size_t longest_shift = 10, farthest_shift = 50, most_candidates =
 constexpr double beam = 25;
 
 /// A line's words as numbers.
-using Words = std::vector<int>;
+using WordNumbers = std::vector<int>;
 
 /// Bytes of the character at the start of UTF-8 text, at least 1.
 std::size_t character_at(std::string_view text) {
@@ -43,8 +43,8 @@ class Numbering {
     if (locale_ != nullptr) ::freelocale(locale_);
   }
 
-  Words words(std::string_view line) {
-    Words numbers;
+  WordNumbers words(std::string_view line) {
+    WordNumbers numbers;
     std::u32string word;
     const auto end_word = [&] {
       if (word.empty()) return;
@@ -85,7 +85,7 @@ enum class Edit : std::uint8_t { keep, substitute, insert, remove };
 /// Edit distances between the beginnings of a hypothesis and those of a reference, near the diagonal.
 class EditTable {
  public:
-  EditTable(const Words& hypothesis, const Words& reference)
+  EditTable(const WordNumbers& hypothesis, const WordNumbers& reference)
       : reference_(reference),
         columns_(reference.size() + 1),
         cells_((hypothesis.size() + 1) * columns_),
@@ -98,7 +98,7 @@ class EditTable {
   }
 
   /// Another order of the hypothesis, of which the first `same` words are as before.
-  void set(const Words& hypothesis, std::size_t same) {
+  void set(const WordNumbers& hypothesis, std::size_t same) {
     rows_ = hypothesis.size();
     for (std::size_t i = same + 1; i <= rows_; ++i) {
       Cell* const row = &cells_[i * columns_];
@@ -177,8 +177,8 @@ bool any(const std::vector<bool>& errors, std::size_t first, std::size_t count) 
 }
 
 /// The words with those of [start, start + length) moved to before word `target`; within them, by as many.
-Words shifted(const Words& words, std::size_t start, std::size_t length, std::size_t target) {
-  Words moved = words;
+WordNumbers shifted(const WordNumbers& words, std::size_t start, std::size_t length, std::size_t target) {
+  WordNumbers moved = words;
   const auto at = [&](std::size_t i) { return moved.begin() + static_cast<std::ptrdiff_t>(i); };
   if (target < start) {
     std::rotate(at(target), at(start), at(start + length));
@@ -193,7 +193,7 @@ Words shifted(const Words& words, std::size_t start, std::size_t length, std::si
 /// Moves words of a hypothesis so that its edit distance falls most.
 class Shifter {
  public:
-  Shifter(Words hypothesis, const Words& reference)
+  Shifter(WordNumbers hypothesis, const WordNumbers& reference)
       : words_(std::move(hypothesis)), reference_(reference), table_(words_, reference) {}
 
   /// Shifts until that gains nothing. Returns all edits.
@@ -213,9 +213,9 @@ class Shifter {
     const int before = table_.distance();
     EditTable trial = table_;
     Rank best{std::numeric_limits<int>::min(), 0, 0, 0};
-    Words best_words = words_;
+    WordNumbers best_words = words_;
     const auto consider = [&](std::size_t start, std::size_t length, std::size_t target) {
-      Words moved = shifted(words_, start, length, target);
+      WordNumbers moved = shifted(words_, start, length, target);
       trial = table_;
       trial.set(moved, std::min(start, target));
       const Rank rank{before - trial.distance(), length, -static_cast<std::ptrdiff_t>(start),
@@ -262,8 +262,8 @@ class Shifter {
     }
   }
 
-  Words words_;
-  const Words& reference_;
+  WordNumbers words_;
+  const WordNumbers& reference_;
   EditTable table_;
   std::size_t candidates_ = 0;
 };
@@ -276,8 +276,8 @@ double corpus_ter(std::span<const std::string> hypotheses, std::span<const std::
   double length = 0;
   for (std::size_t i = 0; i < hypotheses.size(); ++i) {
     Numbering numbering;
-    const Words reference = numbering.words(references[i]);
-    Words hypothesis = numbering.words(hypotheses[i]);
+    const WordNumbers reference = numbering.words(references[i]);
+    WordNumbers hypothesis = numbering.words(hypotheses[i]);
     length += static_cast<double>(reference.size());
     edits += reference.empty() ? static_cast<double>(hypothesis.size())
                                : static_cast<double>(Shifter(std::move(hypothesis), reference).run());

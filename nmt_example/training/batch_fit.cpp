@@ -17,8 +17,6 @@
 namespace nmt {
 namespace {
 
-double megabytes(std::size_t bytes) { return static_cast<double>(bytes) / 1e6; }
-
 /// The memory that there is for a rank.
 struct Room {
   std::size_t bytes;

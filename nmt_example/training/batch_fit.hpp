@@ -10,6 +10,8 @@
 
 namespace nmt {
 
+inline double megabytes(std::size_t bytes) { return static_cast<double>(bytes) / 1e6; }
+
 /// What training takes of a rank's memory, in bytes.
 struct TrainingMemory {
   std::size_t parameters = 0;

@@ -9,10 +9,6 @@ namespace nmt {
 
 namespace {
 
-ddl::Elements elements_of(const Tensor& tensor) {
-  return {tensor.data, static_cast<std::size_t>(tensor.size()), tensor.type};
-}
-
 std::vector<ddl::Gradient> gradients_in_place(Model& model) {
   std::vector<ddl::Gradient> result;
   for (const NamedView& view : gradients_of(model.parameters()))

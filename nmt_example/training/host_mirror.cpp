@@ -13,8 +13,6 @@ std::span<std::byte> bytes_of(const Tensor& tensor) {
   return {tensor.as<std::byte>(), size_of(tensor) * ddl::size_of(tensor.type)};
 }
 
-ddl::Elements elements_of(const Tensor& tensor) { return {tensor.data, size_of(tensor), tensor.type}; }
-
 }  // namespace
 
 std::vector<NamedView> values_of(const ParameterSet& parameters) {

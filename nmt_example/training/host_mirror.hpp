@@ -18,6 +18,10 @@ struct NamedView {
   Tensor tensor;
 };
 
+inline ddl::Elements elements_of(const Tensor& tensor) {
+  return {tensor.data, static_cast<std::size_t>(tensor.size()), tensor.type};
+}
+
 /// A model's parameters, or their gradients, in the order of the layout.
 std::vector<NamedView> values_of(const ParameterSet& parameters);
 std::vector<NamedView> gradients_of(const ParameterSet& parameters);

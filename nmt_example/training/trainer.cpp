@@ -61,8 +61,6 @@ double resident_memory() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-double megabytes(std::size_t bytes) { return static_cast<double>(bytes) / 1e6; }
-
 /// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
 std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend, const ModelShape& shape,
                                        const ModelTypes& types) {

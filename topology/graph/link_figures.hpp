@@ -19,6 +19,7 @@ constexpr double memory_latency = 0.1;
 constexpr double tcp_network_latency = 12.0;
 
 // Bandwidths in GB/s, one direction.
+constexpr double bytes_per_us = 1e3;  // at 1 GB/s
 // What one core moves, in both directions together. An estimate, between the 30 GB/s measured in a core's
 // cache and the 12 GB/s from memory.
 constexpr double memory_bandwidth = 24;

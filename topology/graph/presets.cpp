@@ -154,7 +154,7 @@ constexpr auto all_presets = [] {
   return result;
 }();
 
-[[noreturn]] void fail(std::string_view text, std::string_view found, std::string_view expected) {
+[[noreturn]] void refuse_preset(std::string_view text, std::string_view found, std::string_view expected) {
   refuse("topology preset '{}': found {}, expected {}", text.substr(0, 80), found, expected);
 }
 
@@ -162,8 +162,8 @@ int parse_count(std::string_view text, std::string_view count, std::string_view 
   constexpr int most = static_cast<int>(Topology::most_nodes);
   const auto result = parse_whole<int>(count);
   if (!result || *result < 1 || *result > most) {
-    fail(text, fmt::format("'{}'", count.substr(0, 40)),
-         fmt::format("a number of {} from 1 to {}", what, most));
+    refuse_preset(text, fmt::format("'{}'", count.substr(0, 40)),
+                  fmt::format("a number of {} from 1 to {}", what, most));
   }
   return *result;
 }
@@ -180,8 +180,8 @@ double parse_rate(std::string_view text, std::string_view rate) {
   const double bandwidth = known == units.end() ? 0 : network_bandwidth(number * known->second);
   const bool is_rate = error == std::errc{} && bandwidth > 0 && bandwidth <= Topology::highest_bandwidth;
   if (!is_rate) {
-    fail(text, fmt::format("rate '{}'", rate.substr(0, 40)),
-         "a number above 0 with a unit, as in 1gbit, 2.5gbit or 100mbit");
+    refuse_preset(text, fmt::format("rate '{}'", rate.substr(0, 40)),
+                  "a number above 0 with a unit, as in 1gbit, 2.5gbit or 100mbit");
   }
   return bandwidth;
 }
@@ -189,8 +189,9 @@ double parse_rate(std::string_view text, std::string_view rate) {
 void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t links_per_host, int hosts) {
   const std::size_t most_per_host = (Topology::most_nodes - 1) / as_index(hosts);  // one node is the network
   if (std::max(nodes_per_host, links_per_host) > most_per_host) {
-    fail(text, fmt::format("{} hosts of {} nodes and {} links each", hosts, nodes_per_host, links_per_host),
-         fmt::format("fewer than {} nodes and links in all", Topology::most_nodes));
+    refuse_preset(
+        text, fmt::format("{} hosts of {} nodes and {} links each", hosts, nodes_per_host, links_per_host),
+        fmt::format("fewer than {} nodes and links in all", Topology::most_nodes));
   }
 }
 
@@ -222,7 +223,8 @@ Topology make_ethernet(std::string_view text, std::string_view argument) {
   const std::string_view sizes = argument.substr(0, at);
   const auto cross = sizes.find('x');
   if (cross == sizes.npos) {
-    fail(text, fmt::format("'{}'", argument.substr(0, 40)), "HOSTSxRANKS[@RATE], as in ethernet:4x4@10gbit");
+    refuse_preset(text, fmt::format("'{}'", argument.substr(0, 40)),
+                  "HOSTSxRANKS[@RATE], as in ethernet:4x4@10gbit");
   }
   const int hosts = parse_count(text, sizes.substr(0, cross), "hosts");
   const int ranks = parse_count(text, sizes.substr(cross + 1), "ranks per host");
@@ -252,11 +254,11 @@ Topology make_preset(std::string_view text) {
   const std::optional<std::string_view> argument =
       colon == text.npos ? std::nullopt : std::optional(text.substr(colon + 1));
   if (name == host_preset.name) {
-    if (!argument) fail(text, "no number of ranks", "host:RANKS, as in host:8");
+    if (!argument) refuse_preset(text, "no number of ranks", "host:RANKS, as in host:8");
     return make_cpu_hosts(text, 1, parse_count(text, *argument, "ranks"), std::nullopt);
   }
   if (name == ethernet.name) {
-    if (!argument) fail(text, "no sizes", "ethernet:HOSTSxRANKS[@RATE], as in ethernet:4x4@10gbit");
+    if (!argument) refuse_preset(text, "no sizes", "ethernet:HOSTSxRANKS[@RATE], as in ethernet:4x4@10gbit");
     return make_ethernet(text, *argument);
   }
   const auto* const machine =
@@ -264,8 +266,8 @@ Topology make_preset(std::string_view text) {
   if (machine == machines.end()) {
     std::vector<std::string_view> names;
     for (const Preset& preset : all_presets) names.push_back(preset.name);
-    fail(text, fmt::format("name '{}'", name.substr(0, 40)),
-         fmt::format("one of {}, with a number of hosts as in ac922:4", fmt::join(names, ", ")));
+    refuse_preset(text, fmt::format("name '{}'", name.substr(0, 40)),
+                  fmt::format("one of {}, with a number of hosts as in ac922:4", fmt::join(names, ", ")));
   }
   return make_machines(text, *machine, argument ? parse_count(text, *argument, "hosts") : 1);
 }

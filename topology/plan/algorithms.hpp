@@ -9,6 +9,9 @@
 
 namespace ddl::topology {
 
+/// Into which a plan may cut its data.
+inline constexpr int most_chunks = 64;
+
 /// Properties of an algorithm that the planner and tools use besides its messages.
 struct AlgorithmTraits {
   std::string_view name;

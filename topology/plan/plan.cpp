@@ -13,8 +13,6 @@
 namespace ddl::topology {
 namespace {
 
-constexpr int most_chunks = 64;
-
 constexpr auto modes = all_to<Mode::mpi>;
 
 /// "ring, tree or one_shot"

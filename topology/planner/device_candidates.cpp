@@ -7,13 +7,13 @@
 #include <iterator>
 #include <limits>
 
+#include "topology/plan/algorithms.hpp"
 #include "topology/planner/plan_shape.hpp"
 #include "topology/planner/rank_order.hpp"
 
 namespace ddl::topology {
 namespace {
 
-constexpr int most_chunks = 64;
 constexpr std::uint64_t least_chunk_bytes = std::uint64_t{64} << 10;
 
 bool asks_for_nccl(Mode mode) { return mode == Mode::nccl || mode == Mode::nccl_per_dimension; }

@@ -9,11 +9,10 @@
 #include <utility>
 
 #include "ddl/topology/plan.hpp"
+#include "topology/graph/link_figures.hpp"
 
 namespace ddl::topology {
 namespace {
-
-constexpr double bytes_per_us = 1e3;  // per GB/s
 
 /// Removed level by level: links between switches, then also those of each of these kinds, then all links.
 constexpr LinkKind removed[] = {LinkKind::network, LinkKind::socket, LinkKind::pcie};
@@ -82,7 +81,7 @@ double time_across(const Topology& topology, const Placement& placement, std::si
     const bool is_half = link.duplex == Duplex::half;
     // From memory to memory only the receiver's core moves bytes, at best twice as fast as it copies.
     const bool is_core = is_half && link.kind == LinkKind::memory;
-    const double one = link.bandwidth * bytes_per_us * (is_core ? 2 : 1);
+    const double one = link.bandwidth * figures::bytes_per_us * (is_core ? 2 : 1);
     int ends = 0;
     for (const int root : {from, to}) {
       const int group = group_of[as_index(root)];

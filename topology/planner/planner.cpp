@@ -18,7 +18,6 @@
 namespace ddl::topology {
 namespace {
 
-constexpr int most_chunks = 64;
 // Plans whose predictions are within this factor of the best one are compared by simulation.
 constexpr double nearness = 1.12;
 // Factor on predictions that are not simulated, because they are more often too low than too high.

@@ -4,12 +4,9 @@
 #include <bit>
 #include <map>
 
+#include "topology/graph/link_figures.hpp"
+
 namespace ddl::topology {
-namespace {
-
-constexpr double bytes_per_us = 1e3;  // per GB/s
-
-}  // namespace
 
 PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placement)
     : topology_(&topology), hosts_(topology.hosts().size()) {
@@ -20,7 +17,8 @@ PlannerRoutes::PlannerRoutes(const Topology& topology, const Placement& placemen
     place_of_.push_back({topology.node(node).host, index_in_host[as_index(node)], node});
   }
   us_per_byte_.reserve(topology.links().size());
-  for (const Link& link : topology.links()) us_per_byte_.push_back(1 / (link.bandwidth * bytes_per_us));
+  for (const Link& link : topology.links())
+    us_per_byte_.push_back(1 / (link.bandwidth * figures::bytes_per_us));
 }
 
 /// Sets the hosts' kinds and links. Returns the index of each node in its host.

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "ddl/hash.hpp"
+#include "topology/graph/link_figures.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -16,8 +17,6 @@ constexpr double no_level = std::numeric_limits<double>::infinity();
 constexpr double tolerance = 1e-9;
 constexpr double same_share = 1e-12;
 constexpr int most_rounds = 6;
-
-constexpr double bytes_per_us = 1e3;  // per GB/s
 
 struct Resource {
   double capacity;
@@ -245,7 +244,7 @@ Sharing share_channels(const Topology& topology, std::span<const std::span<const
       const Link& link = topology.link(link_of(channel));
       const Channel shared = link.duplex == Duplex::half ? 2 * link_of(channel) : channel;
       const auto [entry, is_new] = index_of.try_emplace(shared, static_cast<std::uint32_t>(resources.size()));
-      if (is_new) resources.push_back({link.bandwidth * bytes_per_us});
+      if (is_new) resources.push_back({link.bandwidth * figures::bytes_per_us});
       resources[entry->second].flows += mix(flow);
       all.resources.push_back(entry->second);
     }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "ddl/hash.hpp"
+#include "topology/graph/link_figures.hpp"
 #include "topology/program/streams.hpp"
 #include "topology/refuse.hpp"
 #include "topology/simulator/critical_path.hpp"
@@ -25,7 +26,6 @@ namespace {
 
 // Events this close (relative to the time) are one instant: sums in different orders differ by less.
 constexpr double one_instant = 1e-9;
-constexpr double bytes_per_us = 1e3;  // per GB/s
 // Where hundreds of flows change each other's rates with every start and end, starts and ends within this
 // part of a transfer's duration are handled together: all of them late, so that nothing gets faster. This
 // begins when transfers change so many rates on average (`work_for_a_transfer`).
@@ -111,7 +111,7 @@ class Run {
       ranks_[rank].core = core_of_[rank];
       const auto channel = routes.core_channel(static_cast<int>(rank));
       if (!channel) continue;
-      ranks_[rank].core_bytes_per_us = topology_.link(link_of(*channel)).bandwidth * bytes_per_us;
+      ranks_[rank].core_bytes_per_us = topology_.link(link_of(*channel)).bandwidth * figures::bytes_per_us;
     }
     find_lent();
     for (const Straggler& straggler : options.stragglers) {
@@ -402,7 +402,7 @@ class Run {
     StreamState& state = states_[stream];
     const std::uint64_t bytes = bytes_of(steps_[send]);
     const double volume = static_cast<double>(bytes) * part_moved(streams_.partner(send)) +
-                          options_.cost.cpu_network_message * state.route->network * bytes_per_us;
+                          options_.cost.cpu_network_message * state.route->network * figures::bytes_per_us;
     state.bytes += bytes;
     state.volume += volume;
     start_flow(stream, volume);
@@ -571,7 +571,8 @@ class Run {
         const auto back = all.find(channel ^ 1);
         if (back != all.end()) volume += back->second.volume;
       }
-      result.push_back({channel, carried.bytes, volume / (link.bandwidth * bytes_per_us * total_us)});
+      result.push_back(
+          {channel, carried.bytes, volume / (link.bandwidth * figures::bytes_per_us * total_us)});
     }
     return result;
   }

@@ -7,6 +7,8 @@
 
 namespace ddl::collectives {
 
+inline constexpr auto longest_goodbye = std::chrono::seconds(10);
+
 /// Layout of UCX's 64-bit tags: goodbye flag (1 bit), fingerprint (12), communicator (13), call (7), message
 /// (15), source rank (16). Calls and messages are taken modulo their range; tags that collide are matched in
 /// the order in which they were sent and received.

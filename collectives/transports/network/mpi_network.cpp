@@ -16,8 +16,6 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr auto longest_goodbye = std::chrono::seconds(10);
-
 std::string text_of(int result) {
   std::array<char, MPI_MAX_ERROR_STRING> text{};
   int length = 0;

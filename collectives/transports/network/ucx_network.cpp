@@ -19,7 +19,6 @@
 namespace ddl::collectives {
 namespace {
 
-constexpr auto longest_goodbye = std::chrono::seconds(10);
 constexpr int most_rounds_to_drain = 1000;
 
 [[noreturn]] void refuse(const char* what, ucs_status_t status) {
