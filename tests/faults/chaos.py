@@ -9,6 +9,7 @@ import random
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import sys
 import time
@@ -51,6 +52,7 @@ exec "$DDL_EMULATED_CLUSTER/agent" "$@"
 """
 # The global batch stays the same on fewer ranks.
 TRAINER = """#!/bin/sh
+export LD_PRELOAD="$CHAOS_CLOCK_LIBRARY"
 exec "%s" --batch_size=$((%d / OMPI_COMM_WORLD_SIZE)) "$@"
 """
 
@@ -73,9 +75,12 @@ class Cluster:
         os.mkdir(self.temporary)
         write_program(os.path.join(work, "agent"), AGENT)
         write_program(os.path.join(work, "train"), TRAINER % (self.program, GLOBAL_BATCH))
+        self.clock = os.path.join(work, "clock")
+        self.set_clock(0)
         key, state = self.mark.split("=")
         self.environment = dict(
             os.environ, SWITCH=self.namespace("switch"), TMPDIR=self.temporary, DDL_DEADLINE=str(DEADLINE),
+            CHAOS_CLOCK=self.clock, CHAOS_CLOCK_LIBRARY=os.path.join(work, "clock.so"),
             OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1", UCX_NET_DEVICES="eth0",
             OMPI_MCA_plm_rsh_agent=os.path.join(work, "agent"), OMPI_MCA_plm_rsh_no_tree_spawn="1",
             OMPI_MCA_oob_tcp_if_include="10.77.0.0/24", OMPI_MCA_btl_tcp_if_include="10.77.0.0/24",
@@ -94,13 +99,19 @@ class Cluster:
             subprocess.run(["tc", "-n", namespace, "qdisc", "replace", "dev", device, "root", "tbf", "rate", rate,
                             "burst", burst, "limit", limit], check=True)
 
+    def set_clock(self, seconds):
+        """Moves the clock that the ranks see (clock_jump.c) away from the machine's."""
+        with open(self.clock, "r+b" if os.path.exists(self.clock) else "wb") as file:  # ranks have it mapped
+            file.write(struct.pack("=q", int(seconds)))
+
     def repair(self):
         for host in HOSTS:
             self.set_link(host, "up")
             self.set_queue(host, "1gbit", "128kb", "4mb")
 
     def processes(self, host):
-        found = subprocess.run(["ip", "netns", "pids", self.namespace(host)], capture_output=True, text=True, check=True)
+        found = subprocess.run(["ip", "netns", "pids", self.namespace(host)], capture_output=True, text=True,
+                               check=True)
         return [int(word) for word in found.stdout.split()]
 
     def kill_all(self):
@@ -184,9 +195,9 @@ class Job:
         return process
 
     def last_step(self):
-        """The last step in the log; -1 before the first, but once all ranks are there."""
+        """The last step in the log; -1 before the first once there are ranks, -2 before."""
         steps = re.findall(r'"step": (\d+)', read(self.log))
-        return int(steps[-1]) if steps else -1 if len(self.ranks()) >= 1 else -2
+        return int(steps[-1]) if steps else -1 if self.ranks() else -2
 
     def steps(self):
         """Returns {step: (loss, gradient norm)} as text."""
@@ -206,7 +217,7 @@ class Job:
 
     def sizes(self):
         """The numbers of ranks of its starts."""
-        return {int(ranks) for ranks in re.findall(r"^(\d+) ranks? on ", read(self.output), re.MULTILINE)}
+        return [int(ranks) for ranks in re.findall(r"^(\d+) ranks? on ", read(self.output), re.MULTILINE)]
 
 
 def read(path):
@@ -242,7 +253,7 @@ def compare(job, variant, expected):
         raise AssertionError(f"the log has the steps {sorted(found)}, expected 1 to {STEPS}")
     if sorted(os.listdir(job.out_dir)) != names:
         raise AssertionError(f"{job.out_dir} has {sorted(os.listdir(job.out_dir))}, expected {names}")
-    if job.sizes() == {RANKS}:
+    if set(job.sizes()) == {RANKS}:
         for step in steps:
             if found[step] != steps[step]:
                 raise AssertionError(f"step {step}: loss and norm {found[step]}, expected {steps[step]}")
