@@ -216,7 +216,7 @@ struct Checkpoint::State {
     }
     if (damage.empty()) return {};
     fail_agreed(ErrorCode::corrupt_data,
-                "all {} checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
+                "all {}checkpoints in '{}' are damaged, the first one so: {}. To start anew, move them "
                 "away or choose another directory.",
                 kind, directory.path().string(), damage.front());
   }
@@ -293,7 +293,7 @@ std::optional<SavedCheckpoint> Checkpoint::newest() {
 
 std::optional<SavedCheckpoint> Checkpoint::best() {
   wait();
-  return state_->open_first("scored", state_->steps_on_root([&] { return state_->directory.best_steps(); }));
+  return state_->open_first("scored ", state_->steps_on_root([&] { return state_->directory.best_steps(); }));
 }
 
 CheckpointRequest Checkpoint::pending() const noexcept {

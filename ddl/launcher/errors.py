@@ -18,4 +18,5 @@ class Interrupted(Exception):
 
     def __init__(self, signal_number):
         super().__init__(f"ended by signal {signal_number}; no job was running")
+        self.number = signal_number
         self.status = 128 + signal_number

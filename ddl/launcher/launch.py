@@ -81,6 +81,19 @@ class Launch:
                 tell(f"host {host.name} is left out: {problem}")
         return [host for host in self.hosts if host.name not in survey.problems]
 
+    def has_lost_host(self) -> bool:
+        """Whether a host no longer answers, asked while a job runs."""
+        if not self.checker:
+            return False
+        try:
+            survey = self.checker.survey([host.name for host in self.hosts])
+        except LaunchError:
+            return False
+        lost = [host.name for host in self.hosts if host.name not in survey.reports]
+        if lost:
+            tell(f"the job's ranks here have ended, and {', '.join(lost)} cannot be reached: ends mpirun")
+        return bool(lost)
+
     def local_first(self, placed: list) -> list:
         """Moves this machine to the front: mpirun gives it the first ranks, wherever -H names it."""
         local = [host for host in placed if host.name == self.local]
@@ -111,7 +124,7 @@ class Launch:
             return 0
         for restart in itertools.count(1):
             print(shlex.join(words), file=sys.stderr, flush=True)
-            status, is_interrupted = mpirun.run(words)
+            status, is_interrupted = mpirun.run(words, self.has_lost_host)
             if is_interrupted or status in (0, USAGE_STATUS, 128 + signal.SIGINT) or not self.restarts:
                 return status
             if restart > self.restarts:

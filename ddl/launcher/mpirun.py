@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import os
 import shutil
 import signal
 import subprocess
+import time
 
-from errors import LaunchError
+from errors import Interrupted, LaunchError
 
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 PASSED_ON = ENDING | {signal.SIGUSR1, signal.SIGUSR2}
+LOOK_SECONDS = 5  # between looks at the job's ranks
 SI_KERNEL = 0x80  # si_code of signals from a terminal, which mpirun receives as well
 
 
@@ -36,18 +40,45 @@ def command(hosts: list, options, agent: str, variables: dict, program: list) ->
     return words + further + program
 
 
-def run(words: list) -> tuple:
-    """Runs mpirun and passes signals on to it. Returns the exit status as a shell gives it, and whether a signal asked
-    ddlrun to end."""
+def has_children(process: int) -> bool:
+    for path in glob.glob(f"/proc/{process}/task/*/children"):
+        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
+            if file.read().strip():
+                return True
+    return False
+
+
+def end_now(process) -> None:
+    """mpirun ends at once at a second SIGTERM within 5 s, and removes its files."""
+    for _ in range(2):
+        process.send_signal(signal.SIGTERM)
+        time.sleep(1)
+    process.kill()
+
+
+def run(words: list, has_lost_host) -> tuple:
+    """Runs mpirun and passes signals on to it. When all ranks of this machine have ended and `has_lost_host()`, ends
+    mpirun, which would wait for that host until TCP gives up after 15 minutes. Returns the exit status as a shell gives
+    it, and whether a signal asked ddlrun to end."""
     passed_on = {number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN}  # nohup's stay ignored
     watched = passed_on | {signal.SIGCHLD}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    is_interrupted = False
+    is_interrupted = had_ranks = False
     try:
         process = subprocess.Popen(words, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, watched))
         while process.poll() is None:
-            received = signal.sigwaitinfo(watched)
+            received = signal.sigtimedwait(watched, LOOK_SECONDS)
+            if received is None:
+                has_ranks = has_children(process.pid)
+                try:
+                    if had_ranks and not has_ranks and has_lost_host():
+                        end_now(process)
+                except Interrupted as end:
+                    is_interrupted = True
+                    process.send_signal(end.number)
+                had_ranks |= has_ranks
+                continue
             if received.si_signo == signal.SIGCHLD:
                 continue
             is_interrupted |= received.si_signo in ENDING

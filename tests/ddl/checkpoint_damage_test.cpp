@@ -142,7 +142,7 @@ TEST_F(DamagedShards, AllDamagedIsAnErrorAndADamagedStepCanBeReplaced) {
       fs::remove(root() / step_name(2) / manifest_name);
     });
     expect_agreed(ErrorCode::corrupt_data,
-                  {"all", "damaged", step_name(2) + "/manifest.json", "move them away"},
+                  {"all checkpoints in", "damaged", step_name(2) + "/manifest.json", "move them away"},
                   [&] { static_cast<void>(checkpoint.newest()); });
     Shards shards(2);
     checkpoint.save(2, {.groups = {{"g", shards.group(context.rank())}}, .state = "{}"});
