@@ -260,9 +260,10 @@ def compare(job, variant, expected):
         if job.parameters() != parameters:
             raise AssertionError("the last checkpoints differ")
         return "same bits"
-    worst = max(abs(float(found[step][0]) - float(steps[step][0])) for step in steps)
-    if not worst <= TOLERANCE.get(variant, 1e-4):
-        raise AssertionError(f"losses differ by {worst}, expected {TOLERANCE.get(variant, 1e-4)} at most")
+    most = TOLERANCE.get(variant, 1e-4)
+    for step in sorted(steps):
+        if not abs(float(found[step][0]) - float(steps[step][0])) <= most:
+            raise AssertionError(f"step {step}: loss {found[step][0]}, expected {steps[step][0]} within {most}")
     return "within 1e-4 on fewer ranks"
 
 
