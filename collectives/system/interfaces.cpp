@@ -20,6 +20,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <ranges>
 #include <set>
 #include <span>
 #include <utility>
@@ -84,9 +85,7 @@ void describe(auto& fields, topology::MaybeConst<Interface> auto& interface) {
   fields.text(
       "address", interface.address, std::identity(),
       [](std::string_view text) {
-        std::optional<std::string> address(text);
-        if (bytes_of(*address).empty()) address.reset();
-        return address;
+        return bytes_of(std::string(text)).empty() ? std::nullopt : std::optional<std::string>(text);
       },
       "an IPv4 or IPv6 address");
   fields("prefix_bits", interface.prefix_bits, 0, most_prefix_bits);
@@ -124,8 +123,16 @@ MachineInterfaces local_interfaces() {
 std::string to_text(const MachineInterfaces& machine) { return topology::json_line(machine); }
 
 MachineInterfaces parse_interfaces(std::string_view text) {
-  return topology::parsed_json<MachineInterfaces>(
-      text, "a rank's network interfaces (do all ranks run the same version?)");
+  constexpr std::string_view source = "a rank's network interfaces (do all ranks run the same version?)";
+  auto machine = topology::parsed_json<MachineInterfaces>(text, source);
+  for (const auto& [name, address, prefix_bits, loopback] : machine.interfaces) {
+    const std::size_t most_bits = 8 * bytes_of(address).size();
+    if (static_cast<std::size_t>(prefix_bits) <= most_bits) continue;
+    fail_with(ErrorCode::corrupt_data,
+              "{}: found a prefix of {} bits for the address {}, expected at most {}", source, prefix_bits,
+              address, most_bits);
+  }
+  return machine;
 }
 
 std::vector<std::string> usable_interfaces(const std::vector<MachineInterfaces>& machines, std::size_t own) {
@@ -157,8 +164,7 @@ std::vector<std::string> usable_interfaces(const std::vector<MachineInterfaces>&
     }
     for (const std::string& subnet : subnets) ++machines_in[subnet];
   }
-  const bool any_common = std::any_of(machines_in.begin(), machines_in.end(),
-                                      [&](const auto& entry) { return entry.second == distinct.size(); });
+  const bool any_common = std::ranges::count(machines_in | std::views::values, distinct.size()) > 0;
   for (const Interface& interface : here.interfaces) {
     if (!eligible(interface)) continue;
     if (any_common && machines_in[subnet_of(interface)] != distinct.size()) continue;

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <iterator>
 
 #include "ddl/context/connect.hpp"
 #include "ddl/files/durable_file.hpp"
@@ -67,8 +66,10 @@ Topology place_ranks(std::span<const HostDescription> hosts, const Placement& pl
 std::string read_text(const std::string& path) {
   constexpr std::uint64_t largest_text = std::uint64_t{256} << 20;
   if (path != "-") return read_file(path, largest_text, "a topology");
-  std::string text(std::istreambuf_iterator<char>(std::cin), {});
+  std::string text;
+  for (char byte = 0; text.size() <= largest_text && std::cin.get(byte);) text += byte;
   if (std::cin.bad()) throw_io("read", "standard input", errno);
+  if (text.size() > largest_text) throw_corrupt("standard input", "more than 256 MiB", "a topology");
   return text;
 }
 

@@ -85,7 +85,7 @@ TEST(Interfaces, RefuseWhatIsNoDescription) {
       R"({"identity":"a","interfaces":[{"name":"eth0","address":"10.0.0.1","prefix_bits":24,"loopback":false}]})";
   EXPECT_EQ(parse_interfaces(good).interfaces.front().name, "eth0");
   const std::vector<std::pair<std::string, std::string>> changes = {
-      {good, ""},   {"\"a\"", "\"\""}, {"eth0", ""}, {"10.0.0.1", "10.0.0"},
+      {good, ""},   {"\"a\"", "\"\""}, {"eth0", ""}, {"10.0.0.1", "10.0.0"},     {"24", "33"},
       {"24", "-1"}, {"false", "2"},    {"]}", ""},   {",\"loopback\":false", ""}};
   for (const auto& [from, to] : changes) {
     std::string text = good;

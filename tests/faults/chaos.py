@@ -264,7 +264,7 @@ def compare(job, variant, expected):
     for step in sorted(steps):
         if not abs(float(found[step][0]) - float(steps[step][0])) <= most:
             raise AssertionError(f"step {step}: loss {found[step][0]}, expected {steps[step][0]} within {most}")
-    return "within 1e-4 on fewer ranks"
+    return f"losses within {most} on fewer ranks"
 
 
 def check_end(job, status, faults, variant, expected):
