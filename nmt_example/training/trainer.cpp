@@ -319,11 +319,9 @@ class Trainer {
   }
 
   void restore(const SavedRun& saved) {
-    saved.restore(backend_, model_.parameters(), optimizer_);
-    if (average_ && !saved.restore(backend_, *average_)) average_->restart();
+    step_.restore(saved);
     state_ = saved.state();
     go_on_from(saved.path());
-    saved.restore(context_, step_.gradients());
   }
 
   void open_progress(std::optional<Progress>& progress) {

@@ -69,14 +69,24 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
     part_.emplace(context_.timeline().scope(part));
     gradients_.part(part);
   });
-  if (options.sharded_update) {
-    optimizer.take(gradients_.shards(), [this](const Tensor& sums) { gradients_.sum_over_ranks(sums); });
-  }
+  take_shards();
   for (const BatchLimits& limits : batch_limits(options, dataset)) {
     batch_.reserve(static_cast<std::size_t>(limits.sentences), static_cast<std::size_t>(limits.source_steps),
                    static_cast<std::size_t>(limits.target_steps) - 1);
     share_.samples.reserve(static_cast<std::size_t>(limits.sentences));
   }
+}
+
+void TrainingStep::take_shards() {
+  if (!options_.sharded_update) return;
+  optimizer_.take(gradients_.shards(), [this](const Tensor& sums) { gradients_.sum_over_ranks(sums); });
+}
+
+void TrainingStep::restore(const SavedRun& saved) {
+  saved.restore(context_, gradients_);
+  take_shards();
+  saved.restore(backend_, model_.parameters(), optimizer_);
+  if (average_ != nullptr && !saved.restore(backend_, *average_)) average_->restart();
 }
 
 StepState TrainingStep::state() {

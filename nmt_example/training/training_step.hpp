@@ -24,6 +24,7 @@
 #include "nmt_example/training/optimizer.hpp"
 #include "nmt_example/training/phases.hpp"
 #include "nmt_example/training/progress.hpp"
+#include "nmt_example/training/saved_run.hpp"
 
 namespace nmt {
 
@@ -44,6 +45,9 @@ class TrainingStep {
   TrainingStep& operator=(const TrainingStep&) = delete;
   ~TrainingStep() { model_.on_part({}); }
 
+  /// Fills the parameters, the optimiser's state, the averages and the reduction's state. The saved buckets
+  /// replace the present ones, and with them the ranks' parts of a sharded update. Collective.
+  void restore(const SavedRun& saved);
   /// Continues as after `done` steps, with the batches that are left then. Errors as
   /// `ddl::ShardedSampler::restore`.
   void seek(std::uint64_t done, std::string_view sampler_state);
@@ -93,6 +97,7 @@ class TrainingStep {
  private:
   static constexpr std::size_t most_queued = 32;
 
+  void take_shards();
   void report_ready(std::size_t index);
   /// A step that is not collected yet.
   struct Queued {

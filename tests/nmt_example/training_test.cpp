@@ -427,6 +427,32 @@ INSTANTIATE_TEST_SUITE_P(Phases, TrainingOfModel,
                                          TrainedModel{"ResumedInPhase2", use_phases<3>}),
                          [](const auto& test) { return test.param.name; });
 
+std::size_t bucket_bytes(const fs::path& checkpoint) {
+  const auto state = nlohmann::json::parse(std::ifstream(checkpoint / "state.json"));
+  return state.at("reducer").at("bucket_bytes");
+}
+
+// The optimiser would update the parts of other buckets than those that are reduced.
+TEST_F(Training, PartsOfASharedOutUpdateAreThoseOfTheRestoredBuckets) {
+  ParsedOptions parsed = options();
+  parsed.options.num_units = 64;
+  parsed.options.sharded_update = true;
+  parsed.options.steps_per_eval = 6;
+  const fs::path middle = "step-0000000006", last = "step-0000000012";
+  const auto run_in = [&](const std::string& name, const std::vector<std::string>& hosts) {
+    parsed.options.out_dir = path(name).string();
+    run(2, parsed, hosts);
+  };
+  run_in("whole", {"a", "a"});
+  run_in("elsewhere", {"a", "b"});
+  ASSERT_NE(bucket_bytes(path("elsewhere") / last), bucket_bytes(path("whole") / last));
+  fs::remove_all(path("elsewhere"));
+  fs::create_directory(path("elsewhere"));
+  fs::copy(path("whole") / middle, path("elsewhere") / middle, fs::copy_options::recursive);
+  run_in("elsewhere", {"a", "b"});
+  expect_same_tensors(path("elsewhere") / last, path("whole") / last);
+}
+
 // Long sentences would be in the first phase, or the second one would not see all of them.
 TEST_F(Training, PhaseOneHasTheShortPairsAlone) {
   ParsedOptions parsed = options();
