@@ -132,6 +132,13 @@ bool LineReader::finish(std::string& line) {
   ++lines_;
   if (lines_ == 1 && line.starts_with(byte_order_mark)) line.erase(0, byte_order_mark.size());
   if (!line.empty() && line.back() == '\r') line.pop_back();
+  if (lines_ == 1 && (line.starts_with("\xFF\xFE") || line.starts_with("\xFE\xFF"))) {
+    throw Error(
+        ErrorCode::corrupt_data,
+        fmt::format("{}:1: found UTF-16, by its byte order mark; expected UTF-8 text, convert the file "
+                    "with iconv -f UTF-16 -t UTF-8",
+                    name_));
+  }
   if (const auto nul = line.find('\0'); nul != std::string::npos) {
     throw Error(
         ErrorCode::corrupt_data,

@@ -26,7 +26,11 @@ class SentencePieceModel final : public Vocabulary::Model {
     const auto status =
         processor_.LoadFromSerializedProto(absl::string_view(serialized.data(), serialized.size()));
     if (!status.ok()) {
-      throw Error(ErrorCode::corrupt_data, fmt::format("not a SentencePiece model: {}", status.message()));
+      throw Error(
+          ErrorCode::corrupt_data,
+          fmt::format("found {} bytes that are no SentencePiece model, expected those of a .model file that "
+                      "spm_train wrote; copy it again or train a new one",
+                      serialized.size()));
     }
     const int pieces = processor_.GetPieceSize();
     theirs_ = {processor_.unk_id(), processor_.bos_id(), processor_.eos_id()};

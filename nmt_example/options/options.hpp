@@ -200,7 +200,7 @@ struct ParsedOptions {
 /// otherwise:
 /// - `--inference_input_file` means `--infer`; `--sampling_temperature` above 0 means `--infer_mode=sample`,
 ///   `--beam_width` above 0 means `--infer_mode=beam_search`, and `--infer_mode` sets what another mode needs
-///   to 0;
+///   to 0, unless it was given too;
 /// - `--train_prefix` or `--vocab_prefix` takes the place of a preset's built-in corpus;
 /// - `--optimizer` means the settings that it was published with, where those have still their defaults;
 /// - `--decay_factor` other than 1 means `--decay_scheme=exp`;

@@ -201,8 +201,10 @@ void apply_consequences(Options& options, const std::vector<std::string>& explic
                          : options.sampling_temperature > 0 ? InferMode::sample
                                                             : InferMode::greedy;
   } else {
-    if (options.infer_mode != InferMode::beam_search) options.beam_width = 0;
-    if (options.infer_mode != InferMode::sample) options.sampling_temperature = 0;
+    // What is set beside a mode that does not use it is refused later.
+    if (options.infer_mode != InferMode::beam_search && !is_set("beam_width")) options.beam_width = 0;
+    if (options.infer_mode != InferMode::sample && !is_set("sampling_temperature"))
+      options.sampling_temperature = 0;
   }
   if ((is_set("train_prefix") || is_set("vocab_prefix")) && !is_set("builtin_corpus")) {
     options.builtin_corpus = 0;

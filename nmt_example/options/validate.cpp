@@ -229,6 +229,13 @@ void check_inference(const Options& options) {
   require(options.beam_width == 0 || options.sampling_temperature == 0,
           fmt::format("--beam_width={} and --sampling_temperature={}: choose one", options.beam_width,
                       options.sampling_temperature));
+  require(options.beam_width == 0 || options.infer_mode == InferMode::beam_search,
+          fmt::format("--beam_width={} and --infer_mode={}: a beam is for beam_search; leave one out",
+                      options.beam_width, name_of(options.infer_mode)));
+  require(
+      options.sampling_temperature == 0 || options.infer_mode == InferMode::sample,
+      fmt::format("--sampling_temperature={} and --infer_mode={}: a temperature is for sample; leave one out",
+                  options.sampling_temperature, name_of(options.infer_mode)));
   const int translations = options.num_translations_per_input;
   require(translations == 1 || options.infer_mode != InferMode::greedy,
           fmt::format("--num_translations_per_input={}: greedy search gives one; add --beam_width=N or "

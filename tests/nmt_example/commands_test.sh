@@ -76,6 +76,8 @@ grep -q 'invalid:4001: invalid UTF-8 at byte 2' log || complain "invalid UTF-8 i
 for file in cut*; do [[ ! -e $file ]] || complain "$file is left of translations that failed"; done
 head -c 1000 /dev/zero | run translate --model=model >out 2>log && complain "binary input is accepted" log
 grep -q 'standard input:1: NUL byte' log || complain "binary input" log
+echo dog | iconv -t UTF-16 | run translate --model=model >out 2>log && complain "UTF-16 is accepted" log
+grep -q 'standard input:1: found UTF-16.*iconv' log || complain "UTF-16" log
 
 # Scores would be those of another line, or depend on how the lines are spread over ranks.
 printf 'dog\nthe dog\n\na cat\n' >some.en

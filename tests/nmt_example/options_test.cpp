@@ -539,7 +539,10 @@ TEST(Options, ReferencePresetIsTheArticlesModel) {
 
 TEST(Options, ConsequencesOfWhatWasSet) {
   EXPECT_EQ(described({"--beam_width=5"}).infer_mode, nmt::InferMode::beam_search);
-  EXPECT_EQ(described({"--beam_width=5", "--infer_mode=greedy"}).infer_mode, nmt::InferMode::greedy);
+  EXPECT_EQ(described({"--preset=multi30k", "--infer_mode=greedy"}).beam_width, 0);
+  expect_parts(invalid({"--beam_width=5", "--infer_mode=greedy"}), {"--beam_width=5", "--infer_mode=greedy"});
+  expect_parts(invalid({"--sampling_temperature=1", "--infer_mode=greedy"}),
+               {"--sampling_temperature=1", "--infer_mode=greedy"});
   EXPECT_TRUE(parse({"--inference_input_file=x", "--out_dir=m"}).options.infer);
   EXPECT_EQ(described({"--preset=quickstart", "--train_prefix=p"}).builtin_corpus, 0);
   EXPECT_FALSE(described({"--attention=luong", "--num_encoder_layers=4"}).pass_hidden_state);

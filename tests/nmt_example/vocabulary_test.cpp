@@ -331,7 +331,7 @@ TEST_F(WordList, ASentencePieceFileIsAModelOrAListOfPieces) {
 
 TEST_F(WordList, AFileThatIsNoModelIsRefused) {
   const std::string file = write(std::string("not a\0model", 11));
-  expect_error(ErrorCode::corrupt_data, {"vocab.de", "not a SentencePiece model"},
+  expect_error(ErrorCode::corrupt_data, {"vocab.de", "no SentencePiece model", "copy it again"},
                [&] { Vocabulary::from_sentencepiece_file(file); });
   expect_error(ErrorCode::io, {"absent.model"}, [] { Vocabulary::from_sentencepiece_file("absent.model"); });
 }
