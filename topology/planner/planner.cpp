@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -163,13 +164,11 @@ struct Planner::State {
     double transfers = PlanTrial::most_transfers(ranks());
     if (near.size() == 1 || transfers == 0 || request.bytes == 0) return near.front();
     if (!trial) trial.emplace(*topology, placement, cost);
-    std::optional<Timed> best;
-    double best_us = 0;
     std::set<std::string> tried;
-    for (const Timed& timed : near) {
-      if (timed.us > near.front().us * nearness) break;
-      if (best && best_us <= timed.us / nearness) break;
-      if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
+    /// us by simulation; infinite for a plan with the steps of one that was tried.
+    const auto try_one = [&](const Timed& timed) {
+      if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second)
+        return std::numeric_limits<double>::infinity();
       const double messages = messages_of(phases[timed.shape], timed.chunks);
       // Simulates as many chunks as the limit allows, and assumes the same relative error for all.
       int chunks = timed.chunks;
@@ -184,11 +183,32 @@ struct Planner::State {
         Plan plan = make_plan(of_part, shapes[timed.shape], fewer);
         us = timed.us * trial->run(plan).total_us / plan.predicted_us;
       }
-      us *= cost.tcp_slowdown(tcp_use(shapes[timed.shape]), request.bytes, timed.chunks);
+      return us * cost.tcp_slowdown(tcp_use(shapes[timed.shape]), request.bytes, timed.chunks);
+    };
+    std::optional<Timed> best;
+    double best_us = 0;
+    const auto consider = [&](const Timed& timed) {
+      const double us = try_one(timed);
       // Smaller differences count as none: the plan that is predicted to be better, or is simpler, stays.
-      if (!best || us < best_us * (1 - 1e-3)) {
-        best = timed;
-        best_us = us;
+      if (best && us >= best_us * (1 - 1e-3)) return false;
+      best = timed;
+      best_us = us;
+      return true;
+    };
+    for (const Timed& timed : near) {
+      if (timed.us > near.front().us * nearness) break;
+      if (best && best_us <= timed.us / nearness) break;
+      consider(timed);
+    }
+    // More or fewer chunks, which the limit may have left out.
+    transfers = std::max(transfers, PlanTrial::most_transfers(ranks()) / 4);
+    for (const bool more : {true, false}) {
+      for (bool goes_on = !request.chunks; goes_on;) {
+        Timed next = *best;
+        next.chunks = more ? 2 * next.chunks : next.chunks / 2;
+        if (next.chunks < 1 || next.chunks > most_chunks) break;
+        next.us = timing.pipeline(phases[next.shape]).of(static_cast<double>(request.bytes), next.chunks);
+        goes_on = next.us <= near.front().us * nearness && consider(next);
       }
     }
     return *best;
