@@ -518,6 +518,7 @@ TEST(Options, EveryPresetIsValid) {
     Options options;
     ASSERT_NO_THROW(nmt::apply_preset(preset.name, options)) << preset.name;
     options.describe = true;
+    if (options.beam_width > 0) options.infer_mode = nmt::InferMode::beam_search;  // as --preset means
     if (options.subword_option == nmt::SubwordOption::bpe) options.vocab_prefix = "vocab.bpe.32000";
     EXPECT_NO_THROW(nmt::validate(options)) << preset.name;
   }
