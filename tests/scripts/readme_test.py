@@ -1,5 +1,6 @@
-"""What the READMEs promise: links lead somewhere, programs and scripts in command lines exist, `sh` blocks that need nothing
-but this build and this machine run, and a `console` block that runs a program of this build shows what that prints."""
+"""What the READMEs promise: links lead somewhere, sources that they name exist, programs and scripts in command lines
+exist, `sh` blocks that need nothing but this build and this machine run, and a `console` block that runs a program of
+this build shows what that prints."""
 
 import os
 import pathlib
@@ -15,6 +16,7 @@ BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"build/bin/([\w-]+)")
 SCRIPT = re.compile(r"(?:^|\s)((?:benchmarks|tests|nmt_example|ddl)/[\w./-]+\.(?:sh|py))")
 RUNS_HERE = re.compile(r"export \w+=|mpirun (?!.* -H ).*build/bin/|build/bin/")
+SOURCE = re.compile(r"`([\w/-]+\.(?:cpp|hpp|cu|cuh|py|sh))`")
 BY_EXAMPLES = {"ddl_nmt"}  # programs that a build may leave out
 
 
@@ -33,6 +35,13 @@ def problems_of_links(readme, text):
             yield f"links to {target}, which is not there"
         elif anchor and anchor not in anchors((file / "README.md" if file.is_dir() else file).read_text()):
             yield f"links to {target}: there is no such title"
+
+
+def problems_of_sources(text):
+    files = ["/" + str(path.relative_to(ROOT)) for path in ROOT.rglob("*.*") if not path.is_relative_to(BUILD)]
+    for name in sorted(set(SOURCE.findall(text))):
+        if not any(file.endswith("/" + name) for file in files):
+            yield f"names {name}, which is not there"
 
 
 def problems_of_commands(block):
@@ -74,6 +83,7 @@ def problems_of_shell(block):
 def problems_of(readme):
     text = readme.read_text()
     yield from problems_of_links(readme, text)
+    yield from problems_of_sources(text)
     for indent, language, block in BLOCK.findall(text):
         block = re.sub(rf"^{indent}", "", block, flags=re.MULTILINE)
         if language in ("sh", "console"):
