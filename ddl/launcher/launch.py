@@ -51,6 +51,7 @@ class Launch:
         self.hosts = host_list.find(options, environment)
         self.agent = mpirun.agent_of(options, environment)
         self.local = next((host.name for host in self.hosts if is_this_machine(host.name)), None)
+        self.placed = []  # the hosts of the job that runs
         self.checker = None
         if not options.has("--no-check"):
             remote = Remote(self.agent, environment.get("OMPI_MCA_plm_rsh_args", ""), host_list.is_in_slurm(environment))
@@ -82,16 +83,14 @@ class Launch:
         return [host for host in self.hosts if host.name not in survey.problems]
 
     def has_lost_host(self) -> bool:
-        """Whether a host no longer answers, asked while a job runs."""
-        if not self.checker:
-            return False
+        """Whether a host of the job that runs no longer answers."""
         try:
-            survey = self.checker.survey([host.name for host in self.hosts])
+            survey = self.checker.survey([host.name for host in self.placed])
         except LaunchError:
             return False
-        lost = [host.name for host in self.hosts if host.name not in survey.reports]
+        lost = [host.name for host in self.placed if host.name not in survey.reports]
         if lost:
-            tell(f"the job's ranks here have ended, and {', '.join(lost)} cannot be reached: ends mpirun")
+            tell(f"the job has no ranks here any more, and {', '.join(lost)} cannot be reached: ends mpirun")
         return bool(lost)
 
     def local_first(self, placed: list) -> list:
@@ -106,6 +105,7 @@ class Launch:
         if is_restart and np is not None:
             np = min(np, sum(host.slots for host in hosts))
         placed = self.local_first(host_list.place(hosts, np, self.by))
+        self.placed = placed
         ranks = sum(host.slots for host in placed)
         variables, note = rank_environment.fit_grid(self.variables, ranks, is_restart)
         if note:
@@ -124,7 +124,8 @@ class Launch:
             return 0
         for restart in itertools.count(1):
             print(shlex.join(words), file=sys.stderr, flush=True)
-            status, is_interrupted = mpirun.run(words, self.has_lost_host)
+            watch = self.has_lost_host if self.checker and self.placed[0].name == self.local else None
+            status, is_interrupted = mpirun.run(words, watch)
             if is_interrupted or status in (0, USAGE_STATUS, 128 + signal.SIGINT) or not self.restarts:
                 return status
             if restart > self.restarts:

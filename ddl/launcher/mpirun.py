@@ -14,7 +14,7 @@ from errors import Interrupted, LaunchError
 
 ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
 PASSED_ON = ENDING | {signal.SIGUSR1, signal.SIGUSR2}
-LOOK_SECONDS = 5  # between looks at the job's ranks
+LOOK_SECONDS = 5  # between looks at mpirun's processes
 SI_KERNEL = 0x80  # si_code of signals from a terminal, which mpirun receives as well
 
 
@@ -57,27 +57,26 @@ def end_now(process) -> None:
 
 
 def run(words: list, has_lost_host) -> tuple:
-    """Runs mpirun and passes signals on to it. When all ranks of this machine have ended and `has_lost_host()`, ends
-    mpirun, which would wait for that host until TCP gives up after 15 minutes. Returns the exit status as a shell gives
-    it, and whether a signal asked ddlrun to end."""
+    """Runs mpirun and passes signals on to it. When mpirun has no process here, neither a rank nor an agent that starts
+    a host, and `has_lost_host()`, ends mpirun, which would wait for that host until TCP gives up after 15 minutes. None
+    for `has_lost_host` never ends mpirun. Returns the exit status as a shell gives it, and whether a signal asked
+    ddlrun to end."""
     passed_on = {number for number in PASSED_ON if signal.getsignal(number) != signal.SIG_IGN}  # nohup's stay ignored
     watched = passed_on | {signal.SIGCHLD}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     before = signal.pthread_sigmask(signal.SIG_BLOCK, watched)
-    is_interrupted = had_ranks = False
+    is_interrupted = False
     try:
         process = subprocess.Popen(words, preexec_fn=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, watched))
         while process.poll() is None:
             received = signal.sigtimedwait(watched, LOOK_SECONDS)
             if received is None:
-                has_ranks = has_children(process.pid)
                 try:
-                    if had_ranks and not has_ranks and has_lost_host():
+                    if has_lost_host and not has_children(process.pid) and has_lost_host():
                         end_now(process)
                 except Interrupted as end:
                     is_interrupted = True
                     process.send_signal(end.number)
-                had_ranks |= has_ranks
                 continue
             if received.si_signo == signal.SIGCHLD:
                 continue

@@ -49,12 +49,15 @@ class RestartsTest(StandInTest):
         self.assertEqual(self.hosts_of_jobs(), ["h1:4,h2:4,h3:4", "h1:4,h3:4", "h1:4,h2:4,h3:4"])
 
     def test_an_mpirun_that_waits_for_a_host_out_of_reach_is_ended(self):
-        """Its ranks here have ended, but it cannot tell the other host's daemon to end."""
-        self.job(1, 'rm "$WORK/hosts/h2"; trap "" TERM; sleep 6; while [ $((i += 1)) -lt 30000000 ]; do :; done')
-        self.restart("--checkpoints", "run", "./bin/train")
-        self.assertEqual(self.hosts_of_jobs(), ["h1:4,h2:4,h3:4", "h1:4,h3:4"])
-        self.assert_says("the job's ranks here have ended, and h2 cannot be reached: ends mpirun",
-                         "the job ended with status 137; restart 1 of 2")
+        """Its ranks here have ended, some before ddlrun looked, but it cannot tell the other host's daemon to end."""
+        waits = 'rm "$WORK/hosts/%s"; trap "" TERM; %s while [ $((i += 1)) -lt 30000000 ]; do :; done'
+        self.job(1, waits % ("h2", "sleep 6;"))
+        self.job(2, waits % ("h3", ""))
+        self.ddlrun("-H", "home:4,h2:4,h3:4", "--max-restarts", "2", "--checkpoints", "run", "./bin/train")
+        self.assertEqual(self.hosts_of_jobs(), ["home:4,h2:4,h3:4", "home:4,h3:4", "home:4"])
+        self.assert_says("the job has no ranks here any more, and h2 cannot be reached: ends mpirun",
+                         "the job has no ranks here any more, and h3 cannot be reached: ends mpirun",
+                         "the job ended with status 137; restart 2 of 2")
 
     def test_a_host_that_has_lost_a_gpu_is_left_out(self):
         for name in ("h1", "h2"):
