@@ -51,7 +51,7 @@ for preset in ac922:4 dgx1v dgx2:2 dgx_a100 dgx_h100 ethernet:3x2@100gbit host:4
   cmp -s "$work/a.json" "$work/out" || fail "$preset: show --json and export differ"
 done
 status 0 presets
-for preset in ac922 dgx1v dgx2 dgx_a100 dgx_h100 ethernet host; do says out "$preset"; done
+for preset in ac922 dgx1v dgx2 dgx_a100 dgx_h100 dgx_h100_rails ethernet host; do says out "$preset"; done
 
 # A truncated matrix says so, and how to print all of it.
 status 0 show --topology ac922:4

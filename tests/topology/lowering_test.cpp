@@ -20,6 +20,7 @@
 #include "ddl/error.hpp"
 #include "ddl/topology/program.hpp"
 #include "ddl/topology/verifier.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/program/passes.hpp"
 
 namespace ddl::topology {
@@ -422,8 +423,8 @@ const std::vector<Shape> shapes = {
     {"8,5,6,1,1,4x6", 25, 2, true},
 };
 
-bool lowerable(const Shape& shape, const std::vector<Algorithm>& choice) {
-  return !shape.ragged || choice[0] != Algorithm::one_shot;
+bool lowerable(Collective collective, const Shape& shape, const std::vector<Algorithm>& choice) {
+  return !shape.ragged || takes_ragged(collective, choice[0]);
 }
 
 // Gradients would be wrong on some rank, ranks would drift apart, or the job would hang.
@@ -431,7 +432,7 @@ TEST(Lowering, AllReduceHoldsEveryContributionOnceAndAlikeOnAllRanks) {
   unsigned seed = 1;
   for (const Shape& shape : shapes) {
     for (const auto& choice : choices(for_all_reduce, shape.dimensions)) {
-      if (!lowerable(shape, choice)) continue;
+      if (!lowerable(Collective::all_reduce, shape, choice)) continue;
       const auto n = static_cast<std::size_t>(shape.ranks);
       // Fewer counts for many dimensions, because large counts take most of the time.
       const std::vector<std::size_t> counts =
@@ -452,6 +453,7 @@ TEST(Lowering, BroadcastReachesEveryRankFromEveryRoot) {
   unsigned seed = 1;
   for (const Shape& shape : shapes) {
     for (const auto& choice : choices(for_broadcast, shape.dimensions)) {
+      if (!lowerable(Collective::broadcast, shape, choice)) continue;
       for (int root = 0; root < shape.ranks; root += shape.dimensions < 3 ? 1 : 5) {
         const int chunks = static_cast<int>(seed % 7) + 1;
         const Plan plan = plan_for(Collective::broadcast, shape.text, shape.ranks, choice, chunks);
@@ -467,6 +469,7 @@ TEST(Lowering, ReduceHasEveryContributionAtEveryRoot) {
   unsigned seed = 1;
   for (const Shape& shape : shapes) {
     for (const auto& choice : choices(for_reduce, shape.dimensions)) {
+      if (!lowerable(Collective::reduce, shape, choice)) continue;
       for (int root = 0; root < shape.ranks; root += shape.dimensions < 3 ? 1 : 5) {
         const int chunks = static_cast<int>(seed % 7) + 1;
         const Plan plan = plan_for(Collective::reduce, shape.text, shape.ranks, choice, chunks);
@@ -519,10 +522,7 @@ TEST(Lowering, RandomPlansOfUpToSixteenRanksAreRight) {
     for (int d = 0; d < decomposition.dimensions(); ++d) {
       algorithms.push_back(possible[static_cast<std::size_t>(below(static_cast<int>(possible.size())))]);
     }
-    if (collective == Collective::all_reduce && decomposition.ragged() &&
-        algorithms[0] == Algorithm::one_shot) {
-      continue;
-    }
+    if (decomposition.ragged() && !takes_ragged(collective, algorithms[0])) continue;
     const Plan plan = over_shared_memory(
         plan_for(collective, to_string(decomposition), decomposition.ranks(), algorithms, 1 + below(6)),
         static_cast<unsigned>(random()));
@@ -742,6 +742,8 @@ TEST(Lowering, RaggedHostsSendTheLeastOverTheirBoundaries) {
 TEST(Lowering, BroadcastEntersEachHostOnce) {
   for (const auto& [text, ranks] : {std::pair{"4,3,2,1x4", 10}, {"3x5", 15}, {"2,3,2,4x2x2", 11}}) {
     for (const Algorithm inside : for_broadcast) {
+      if (Decomposition::parse(text, ranks).ragged() && !takes_ragged(Collective::broadcast, inside))
+        continue;
       for (const Algorithm between :
            {Algorithm::ring, Algorithm::one_shot, Algorithm::tree, Algorithm::double_tree}) {
         for (int root = 0; root < ranks; ++root) {
@@ -865,7 +867,7 @@ TEST(Lowering, CutStepsDoTheSame) {
     do {
       algorithms.clear();
       for (int d = 0; d < shape.dimensions; ++d) algorithms.push_back(pick(algorithms_for(collective)));
-    } while (collective == Collective::all_reduce && !lowerable(shape, algorithms));
+    } while (!lowerable(collective, shape, algorithms));
     const int chunks = static_cast<int>(random() % 4) + 1;
     const Plan plan = over_shared_memory(plan_for(collective, shape.text, shape.ranks, algorithms, chunks),
                                          static_cast<unsigned>(random()));
@@ -998,6 +1000,7 @@ TEST(Lowering, OneRankAloneGetsWhatItGetsAmongAll) {
     for (const Algorithm algorithm : {Algorithm::ring, Algorithm::two_shot, Algorithm::tree}) {
       for (const Collective collective : planned_collectives()) {
         if (std::ranges::count(algorithms_of(collective), algorithm) == 0) continue;
+        if (Decomposition::parse(text, ranks).ragged() && !takes_ragged(collective, algorithm)) continue;
         const auto algorithms = std::vector(static_cast<std::size_t>(dimensions), algorithm);
         const Plan plan = plan_for(collective, text, ranks, algorithms, 3);
         const std::size_t count = 10 * static_cast<std::size_t>(ranks);
@@ -1039,7 +1042,7 @@ TEST(Lowering, StepsBelongToThePhasesOfThePlan) {
                 {reduce_scatter, 0}, {reduce, 2}, {all_reduce, 3}, {broadcast, 2}, {all_gather, 0}}));
   EXPECT_EQ(phases(Collective::broadcast,
                    {Algorithm::two_shot, Algorithm::ring, Algorithm::double_tree, Algorithm::one_shot}),
-            (std::vector<Phase>{{broadcast, 3}, {broadcast, 2}, {scatter, 0}, {all_gather, 0}}));
+            (std::vector<Phase>{{scatter, 0}, {broadcast, 3}, {broadcast, 2}, {all_gather, 0}}));
   const std::vector<Algorithm> of_pieces = {Algorithm::two_shot, Algorithm::ring, Algorithm::ring,
                                             Algorithm::halving_doubling};
   EXPECT_EQ(phases(Collective::reduce_scatter, of_pieces),
@@ -1048,7 +1051,7 @@ TEST(Lowering, StepsBelongToThePhasesOfThePlan) {
             (std::vector<Phase>{{all_gather, 3}, {all_gather, 2}, {all_gather, 0}}));
   EXPECT_EQ(
       phases(Collective::reduce, {Algorithm::two_shot, Algorithm::ring, Algorithm::ring, Algorithm::tree}),
-      (std::vector<Phase>{{reduce_scatter, 0}, {gather, 0}, {reduce, 2}, {reduce, 3}}));
+      (std::vector<Phase>{{reduce_scatter, 0}, {reduce, 2}, {reduce, 3}, {gather, 0}}));
   EXPECT_TRUE(phases_of(plan_for(Collective::all_reduce, "1", 1, {Algorithm::tree}, 1)).empty());
 
   for (const Collective collective : planned_collectives()) {

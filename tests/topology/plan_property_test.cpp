@@ -18,6 +18,7 @@
 #include "ddl/topology/program.hpp"
 #include "ddl/topology/simulator.hpp"
 #include "ddl/topology/verifier.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/random_cluster.hpp"
 
 namespace ddl::topology {
@@ -40,11 +41,6 @@ std::string name_of(const Plan& plan) {
     text += fmt::format(" {}", to_string(dimension.algorithm));
   }
   return text + fmt::format(", {} chunks, {}", plan.chunks, plan.order_name);
-}
-
-bool scatters(Algorithm algorithm) {
-  return algorithm == Algorithm::ring || algorithm == Algorithm::halving_doubling ||
-         algorithm == Algorithm::two_shot;
 }
 
 std::vector<std::uint64_t> sent_by_rank(const Schedule& schedule) {
@@ -113,7 +109,8 @@ void expect_bytes(const Plan& plan, const Schedule& schedule) {
   const auto chunks = static_cast<std::uint64_t>(plan.chunks);
   if (plan.decomposition.ragged() || count % (n * chunks) != 0) return;
   const auto& dimensions = plan.dimensions;
-  if (std::ranges::all_of(dimensions, [](const auto& d) { return scatters(d.algorithm); })) {
+  if (std::ranges::all_of(dimensions,
+                          [](const auto& d) { return scatters(Collective::all_reduce, d.algorithm); })) {
     for (const std::uint64_t elements : sent) ASSERT_EQ(elements, 2 * count / n * (n - 1));
   } else if (std::ranges::none_of(dimensions, [](const auto& d) { return d.algorithm == Algorithm::tree; })) {
     for (const std::uint64_t elements : sent) ASSERT_EQ(elements, total / n) << "all ranks do the same";
@@ -189,12 +186,12 @@ Plan random_plan(int ranks, Random& random) {
   plan.decomposition = random_decomposition(ranks, below(random, 3) == 0, random);
   plan.dimensions.clear();
   for (int d = 0; d < plan.decomposition.dimensions(); ++d) {
-    const bool is_all_reduce = plan.collective == Collective::all_reduce;
+    const bool is_ragged = d == 0 && plan.decomposition.ragged();
     const auto possible = algorithms_of(plan.collective);
     Algorithm algorithm;
     do {
       algorithm = possible[random() % possible.size()];
-    } while (is_all_reduce && d == 0 && plan.decomposition.ragged() && algorithm == Algorithm::one_shot);
+    } while (is_ragged && !takes_ragged(plan.collective, algorithm));
     plan.dimensions.push_back({algorithm, static_cast<Carrier>(below(random, 5))});
   }
   plan.order.resize(static_cast<std::size_t>(ranks));

@@ -126,6 +126,12 @@ TEST(Plan, WhatDoesNotFitTogetherIsRefused) {
   EXPECT_NE(refused([](Plan& p) {
               p.decomposition = Decomposition({4, 2}, {2});
               p.dimensions[0].algorithm = Algorithm::one_shot;
+            }).find("expected ring, halving_doubling, two_shot or tree"),
+            std::string::npos);
+  EXPECT_NE(refused([](Plan& p) {
+              p.collective = Collective::broadcast;
+              p.decomposition = Decomposition({4, 2}, {2});
+              p.dimensions[0].algorithm = Algorithm::two_shot;
             }).find("ragged"),
             std::string::npos);
 }

@@ -41,6 +41,7 @@ std::vector<std::string> sized_presets() {
           "dgx2:3",
           "dgx_a100:2",
           "dgx_h100:2",
+          "dgx_h100_rails:3",
           "ethernet:1x2",
           "ethernet:4x4@1gbit",
           "ethernet:3x1@100gbit",
@@ -50,7 +51,7 @@ std::vector<std::string> sized_presets() {
 
 // ddl-topo presets would list machines that cannot be made, or wrong numbers of devices.
 TEST(Presets, EveryListedOneCanBeMade) {
-  ASSERT_EQ(presets().size(), 7U);
+  ASSERT_EQ(presets().size(), 8U);
   for (const Preset& preset : presets()) {
     SCOPED_TRACE(preset.name);
     EXPECT_FALSE(preset.description.empty());
@@ -137,6 +138,15 @@ TEST(Presets, SwitchedMachinesUseTheNearestNic) {
   }
 }
 
+// Plans would send all traffic over one rail, or over the narrow spine.
+TEST(Presets, RailsJoinTheNicsOfOneNumber) {
+  const Topology topology = make_preset("dgx_h100_rails:4");
+  EXPECT_EQ(route_names(topology, "h0/gpu5", "h3/gpu5"),
+            (Names{"h0/gpu5", "h0/pcie5", "h0/nic5", "rail5", "h3/nic5", "h3/pcie5", "h3/gpu5"}));
+  EXPECT_DOUBLE_EQ(bandwidth_sum(topology, "rail5", LinkKind::network), 4 * 50 + 50);
+  EXPECT_DOUBLE_EQ(bandwidth_sum(topology, "spine", LinkKind::network), 8 * 50);
+}
+
 TEST(Presets, EthernetHasTheRateThatWasAskedFor) {
   EXPECT_DOUBLE_EQ(bandwidth(make_preset("ethernet:2x1"), "h1/nic0", "network", LinkKind::network), 1.25);
   EXPECT_DOUBLE_EQ(bandwidth(make_preset("ethernet:2x1@1gbit"), "h1/nic0", "network", LinkKind::network),
@@ -186,7 +196,9 @@ TEST(Presets, SixteenThousandHostsCanBeRouted) {
 
 TEST(Presets, ErrorsNameWhatCanBeSaid) {
   const std::vector<std::pair<std::string, std::string>> cases = {
-      {"", "found name '', expected one of ac922, dgx1v, dgx2, dgx_a100, dgx_h100, ethernet, host"},
+      {"",
+       "found name '', expected one of ac922, dgx1v, dgx2, dgx_a100, dgx_h100, dgx_h100_rails, ethernet, "
+       "host"},
       {"dgx3:4", "found name 'dgx3', expected one of ac922"},
       {"AC922", "found name 'AC922'"},
       {"ac922:", "found '', expected a number of hosts from 1 to 1000000"},

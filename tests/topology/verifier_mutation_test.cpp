@@ -16,6 +16,7 @@
 #include "ddl/topology/verifier.hpp"
 #include "topology/concrete_run.hpp"
 #include "topology/mutants.hpp"
+#include "topology/plan/algorithms.hpp"
 #include "topology/program/passes.hpp"
 #include "topology/program_support.hpp"
 
@@ -139,10 +140,7 @@ std::vector<Original> lowered(Collective collective, std::mt19937_64& random) {
           plan.dimensions[d].wire = DataType::bf16;
         }
       }
-      if (is_all_reduce && plan.decomposition.ragged() &&
-          plan.dimensions[0].algorithm == Algorithm::one_shot) {
-        continue;
-      }
+      if (plan.decomposition.ragged() && !takes_ragged(collective, plan.dimensions[0].algorithm)) continue;
       for (const int chunks : {1, 4}) {
         plan.chunks = chunks;
         plan.order = shuffled(ranks, random);

@@ -115,10 +115,15 @@ std::vector<int> add_switched(GraphBuilder& graph, int host, const Switched& mac
   return add_pcie_tree(graph, host, packages, gpus, machine.pcie_switches, machine.nics, machine.pcie);
 }
 
+std::vector<int> add_dgx_h100(GraphBuilder& graph, int host) {
+  return add_switched(graph, host, {8, 18, 8, 8, figures::pcie5_x16_bandwidth, sapphire_rapids});
+}
+
 struct Machine {
   Preset preset;
   std::vector<int> (*add_host)(GraphBuilder&, int host);
   double network_gigabits;  // of each NIC
+  bool has_rails = false;
 };
 
 constexpr std::array machines = {
@@ -136,11 +141,12 @@ constexpr std::array machines = {
               return add_switched(graph, host, {8, 12, 4, 8, figures::pcie4_x16_bandwidth, rome});
             },
             200},
-    Machine{{"dgx_h100", "NVIDIA DGX H100: 8 H100 on NVSwitch, 8 x 400 Gb/s", 8},
-            [](GraphBuilder& graph, int host) {
-              return add_switched(graph, host, {8, 18, 8, 8, figures::pcie5_x16_bandwidth, sapphire_rapids});
-            },
-            400},
+    Machine{{"dgx_h100", "NVIDIA DGX H100: 8 H100 on NVSwitch, 8 x 400 Gb/s", 8}, add_dgx_h100, 400},
+    Machine{
+        {"dgx_h100_rails", "the same, with a switch for each rail and a spine of a quarter of their rate", 8},
+        add_dgx_h100,
+        400,
+        true},
 };
 
 constexpr Preset ethernet{"ethernet", "hosts of CPU ranks on one switch: ethernet:HOSTSxRANKS[@RATE]", 0};
@@ -187,7 +193,7 @@ double parse_rate(std::string_view text, std::string_view rate) {
 }
 
 void check_size(std::string_view text, std::size_t nodes_per_host, std::size_t links_per_host, int hosts) {
-  const std::size_t most_per_host = (Topology::most_nodes - 1) / as_index(hosts);  // one node is the network
+  const std::size_t most_per_host = (Topology::most_nodes - 9) / as_index(hosts);  // up to 9 are the network
   if (std::max(nodes_per_host, links_per_host) > most_per_host) {
     refuse_preset(
         text, fmt::format("{} hosts of {} nodes and {} links each", hosts, nodes_per_host, links_per_host),
@@ -240,7 +246,20 @@ Topology make_machines(std::string_view text, const Machine& machine, int hosts)
     nics.insert(nics.end(), added.begin(), added.end());
     if (i == 0) check_size(text, graph.nodes.size(), graph.links.size() + nics.size(), hosts);
   }
-  graph.link_all(nics, "network", network_bandwidth(machine.network_gigabits), figures::network_latency);
+  const double rate = network_bandwidth(machine.network_gigabits);
+  if (!machine.has_rails) {
+    graph.link_all(nics, "network", rate, figures::network_latency);
+    return graph.finish();
+  }
+  const int spine = graph.add_network("spine");
+  const std::size_t rails = nics.size() / as_index(hosts);
+  for (std::size_t rail = 0; rail < rails; ++rail) {
+    std::vector<int> of_rail;
+    for (std::size_t i = rail; i < nics.size(); i += rails) of_rail.push_back(nics[i]);
+    graph.link_all(of_rail, numbered("rail", static_cast<int>(rail)), rate, figures::network_latency);
+    graph.link(static_cast<int>(graph.nodes.size()) - 1, spine, LinkKind::network, rate * hosts / 4,
+               figures::network_latency);
+  }
   return graph.finish();
 }
 

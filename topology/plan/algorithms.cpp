@@ -16,7 +16,7 @@ constexpr std::array<AlgorithmTraits, algorithms.size()> traits = {{
     {.name = "ring", .scatters = true, .is_ring = true},
     {.name = "halving_doubling", .scatters = true, .is_staged = true},
     {.name = "two_shot", .scatters = true, .is_direct = true},
-    {.name = "one_shot", .is_direct = true, .takes_ragged = false},
+    {.name = "one_shot", .is_direct = true},
     {.name = "tree", .leaves_one = true, .is_tree = true},
     {.name = "double_tree", .is_tree = true},
 }};
@@ -81,6 +81,15 @@ int tree_rounds(int members) { return std::bit_width(static_cast<unsigned>(membe
 
 const AlgorithmTraits& traits_of(Algorithm algorithm) noexcept { return traits[as_index(algorithm)]; }
 
+bool scatters(Collective collective, Algorithm algorithm) noexcept {
+  return has_root(collective) ? algorithm == Algorithm::two_shot : traits_of(algorithm).scatters;
+}
+
+bool takes_ragged(Collective collective, Algorithm algorithm) noexcept {
+  if (has_root(collective)) return !scatters(collective, algorithm);
+  return collective != Collective::all_reduce || algorithm != Algorithm::one_shot;
+}
+
 std::span<const Algorithm> all_algorithms() noexcept { return algorithms; }
 
 std::string_view to_string(Algorithm algorithm) noexcept { return traits_of(algorithm).name; }
@@ -108,13 +117,13 @@ std::span<const Algorithm> algorithms_of(Collective collective) noexcept {
 }
 
 DimensionPhases dimension_phases(Collective collective, Algorithm algorithm) {
-  const bool splits = algorithm == Algorithm::two_shot;
+  const bool splits = scatters(collective, algorithm);
   switch (collective) {
     case Collective::broadcast:
-      if (splits) return {{}, {PhaseKind::scatter, PhaseKind::all_gather}};
+      if (splits) return {{PhaseKind::scatter}, {PhaseKind::all_gather}};
       return {{}, {PhaseKind::broadcast}};
     case Collective::reduce:
-      if (splits) return {{PhaseKind::reduce_scatter, PhaseKind::gather}, {}};
+      if (splits) return {{PhaseKind::reduce_scatter}, {PhaseKind::gather}};
       return {{PhaseKind::reduce}, {}};
     case Collective::reduce_scatter:
       return {{PhaseKind::reduce_scatter}, {}};
@@ -130,7 +139,7 @@ DimensionPhases dimension_phases(Collective collective, Algorithm algorithm) {
   return {};
 }
 
-GroupPattern::GroupPattern(Collective collective, Algorithm algorithm, PhaseKind kind, int size)
+GroupPattern::GroupPattern(Collective collective, Algorithm algorithm, PhaseKind kind, int size, bool apart)
     : kind_(kind),
       size_(size),
       shape_(Shape::exchange),
@@ -148,7 +157,7 @@ GroupPattern::GroupPattern(Collective collective, Algorithm algorithm, PhaseKind
     case PhaseKind::reduce_scatter:
     case PhaseKind::all_gather:
       if (algorithm == Algorithm::ring) shape_ = Shape::ring;
-      if (collective == Collective::broadcast) shape_ = Shape::gather_scattered;
+      if (collective == Collective::broadcast && !apart) shape_ = Shape::gather_scattered;
       break;
     case PhaseKind::reduce:
     case PhaseKind::broadcast:

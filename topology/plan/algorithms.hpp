@@ -15,15 +15,18 @@ inline constexpr int most_chunks = 64;
 /// Properties of an algorithm that the planner and tools use besides its messages.
 struct AlgorithmTraits {
   std::string_view name;
-  bool scatters = false;     ///< In an all-reduce, leaves each member with a share of the sums.
-  bool leaves_one = false;   ///< In an all-reduce, lets only the first member take part in later dimensions.
-  bool is_ring = false;      ///< A ring; in a broadcast or reduce, a chain.
-  bool is_direct = false;    ///< Each member exchanges with all others at once.
-  bool is_staged = false;    ///< Exchanges in stages, one for each prime factor of the size.
-  bool is_tree = false;      ///< Data moves along trees: a member forwards all that it receives.
-  bool takes_ragged = true;  ///< Works in a ragged first dimension of an all-reduce.
+  bool scatters = false;    ///< See `topology::scatters`.
+  bool leaves_one = false;  ///< In an all-reduce, lets only the first member take part in later dimensions.
+  bool is_ring = false;     ///< A ring; in a broadcast or reduce, a chain.
+  bool is_direct = false;   ///< Each member exchanges with all others at once.
+  bool is_staged = false;   ///< Exchanges in stages, one for each prime factor of the size.
+  bool is_tree = false;     ///< Data moves along trees: a member forwards all that it receives.
 };
 const AlgorithmTraits& traits_of(Algorithm algorithm) noexcept;
+/// Whether a dimension leaves each member with a share of the data, with which later dimensions go on.
+bool scatters(Collective collective, Algorithm algorithm) noexcept;
+/// Whether an algorithm works in a ragged first dimension.
+bool takes_ragged(Collective collective, Algorithm algorithm) noexcept;
 std::span<const Algorithm> all_algorithms() noexcept;
 
 /// The phases of a dimension: before those of later dimensions ("up"), and after them ("down").
@@ -48,7 +51,8 @@ struct Message {
 /// independent.
 class GroupPattern {
  public:
-  GroupPattern(Collective collective, Algorithm algorithm, PhaseKind kind, int size);
+  /// `apart`: of a broadcast's all-gather, a group in which no member has had all data, unlike the root's.
+  GroupPattern(Collective collective, Algorithm algorithm, PhaseKind kind, int size, bool apart = false);
 
   [[nodiscard]] int size() const noexcept { return size_; }
   [[nodiscard]] int pieces() const noexcept { return pieces_; }

@@ -22,8 +22,8 @@ Sizes sizes_of(const Decomposition& decomposition, int dimension) {
 /// The part of the buffer that a member works on in the dimension; the largest one if members differ.
 double share_before(const Plan& plan, int dimension) {
   double share = 1;
-  for (int d = 0; d < dimension && !has_root(plan.collective); ++d) {
-    if (!traits_of(plan.dimensions[as_index(d)].algorithm).scatters) continue;
+  for (int d = 0; d < dimension; ++d) {
+    if (!scatters(plan.collective, plan.dimensions[as_index(d)].algorithm)) continue;
     share /= sizes_of(plan.decomposition, d).smallest;
   }
   return share;
@@ -60,7 +60,8 @@ int neighbour_runs(std::span<const int> order, int stride) {
 PhaseFigures figures_of(const Plan& plan, const Phase& phase) {
   const auto [smallest, largest] = sizes_of(plan.decomposition, phase.dimension);
   const PlanDimension& dimension = plan.dimensions[as_index(phase.dimension)];
-  const GroupPattern pattern(plan.collective, dimension.algorithm, phase.kind, largest);
+  const GroupPattern pattern(plan.collective, dimension.algorithm, phase.kind, largest,
+                             largest < plan.decomposition.ranks());
   PhaseFigures figures;
   figures.members =
       smallest == largest ? fmt::format("{}", largest) : fmt::format("{}-{}", smallest, largest);

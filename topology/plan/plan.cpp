@@ -40,13 +40,13 @@ void require_algorithm(const Plan& plan, int index) {
     refuse("plan: dimensions[{}]: found {} in {}, expected {}", index, to_string(dimension.algorithm),
            with_article(to_string(plan.collective)), alternatives(possible));
   }
-  if (plan.collective == Collective::all_reduce && index == 0 && plan.decomposition.ragged() &&
-      !traits_of(dimension.algorithm).takes_ragged) {
+  if (index == 0 && plan.decomposition.ragged() && !takes_ragged(plan.collective, dimension.algorithm)) {
+    std::vector<Algorithm> others(possible.begin(), possible.end());
+    std::erase_if(others, [&](Algorithm other) { return !takes_ragged(plan.collective, other); });
     refuse(
-        "plan: dimensions[0]: found one_shot in the ragged first dimension of {}, expected ring, "
-        "halving_doubling, two_shot or tree: with groups of different sizes, not every member has "
-        "one to go on with in each other group",
-        to_string(plan.decomposition));
+        "plan: dimensions[0]: found {} in the ragged first dimension of {}, expected {}: with groups of "
+        "different sizes, not every member has one to go on with in each other group",
+        to_string(dimension.algorithm), to_string(plan.decomposition), alternatives(others));
   }
 }
 

@@ -68,8 +68,8 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
 }
 
 std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
-                                     bool in_turn) {
-  const GroupPattern pattern(collective, algorithm, kind, size);
+                                     bool in_turn, bool apart) {
+  const GroupPattern pattern(collective, algorithm, kind, size, apart);
   const bool adds_in_scratch = kind == PhaseKind::all_reduce;
   const int repeat = pattern.is_repeated() ? pattern.rounds() : 1;
   std::vector<PatternRound> rounds;
@@ -228,7 +228,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   for_each_group([&](const ProfiledGroup& group) {
     const int size = static_cast<int>(group.ranks.size());
     if (patterns.contains(size)) return;
-    auto pattern = pattern_of(collective, algorithm, kind, size, way.in_turn);
+    auto pattern = pattern_of(collective, algorithm, kind, size, way.in_turn, way.apart);
     // The sender rounds to the wire, and the receiver widens.
     for (PatternRound& round : pattern) round.reduced += way.wire_share < 1 ? round.share : 0;
     rounds = std::max(rounds, pattern.size());

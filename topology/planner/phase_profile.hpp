@@ -54,9 +54,9 @@ struct PatternRound {
 
 /// The messages between the members of a group of `size` in a phase; they match the lowering's steps. Member
 /// 0 is the root of a broadcast or reduce. Edges of a ring are in ring order. `in_turn`: data from several
-/// members is reduced in one pass, as over shared memory.
+/// members is reduced in one pass, as over shared memory. `apart`: see `GroupPattern`.
 std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
-                                     bool in_turn = false);
+                                     bool in_turn = false, bool apart = false);
 
 /// One round of a phase, in all groups at once. Bytes are those of the range that each member works on.
 struct ProfileRound {
@@ -105,6 +105,7 @@ class Profiler {
   struct Way {
     bool in_turn = false;   ///< As in `pattern_of`.
     double wire_share = 1;  ///< The part of a range's bytes that is sent between hosts.
+    bool apart = false;     ///< As in `pattern_of`; counts for the root's group too.
   };
   /// `for_each_group` must visit every group; it is called several times.
   PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,

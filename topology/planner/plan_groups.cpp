@@ -21,15 +21,17 @@ int PlanGroups::owner(const Layer& layer, int group) const {
   return layer.owner_by_size[as_index(size - sizes().begin())];
 }
 
-void PlanGroups::for_each(int dimension, const GroupVisitor& visit) const {
-  if (dimension == 0) return first_dimension(visit);
-  later_dimension(dimension, visit);
+void PlanGroups::for_each(const Phase& phase, const GroupVisitor& visit) const {
+  const bool of_root = phase.kind == PhaseKind::scatter || phase.kind == PhaseKind::gather;
+  if (phase.dimension == 0) return first_dimension(of_root, visit);
+  later_dimension(phase.dimension, of_root, visit);
 }
 
-void PlanGroups::first_dimension(const GroupVisitor& visit) const {
+void PlanGroups::first_dimension(bool of_root, const GroupVisitor& visit) const {
   std::vector<int> ranks;
   std::vector<double> shares;
   for (int group = 0; group < decomposition_->groups(); ++group) {
+    if (of_root && group != root_.group) continue;
     const int size = decomposition_->group_size(group);
     const auto members = members_of(group);
     if (decomposition_->ragged() && has_pieces(collective_)) {
@@ -54,12 +56,12 @@ void PlanGroups::first_dimension(const GroupVisitor& visit) const {
 }
 
 std::vector<PlanGroups::Layer> PlanGroups::layers() const {
-  if (has_root_) {
+  const Algorithm first = algorithms_->front();
+  if (has_root_ && !scatters(collective_, first)) {
     Layer entry{1, {}};
     for (const int size : sizes()) entry.owner_by_size.push_back(entry_of(size));
     return {entry};
   }
-  const Algorithm first = algorithms_->front();
   if (traits_of(first).leaves_one) return {{1, std::vector<int>(sizes().size(), 0)}};
   if (decomposition_->ragged() && collective_ != Collective::all_reduce) return piece_owners();
   if (decomposition_->ragged() && traits_of(first).scatters) return segments();
@@ -116,7 +118,7 @@ double PlanGroups::piece_shares(int member, int first, int step, int size, int h
   return pieces;
 }
 
-void PlanGroups::later_dimension(int dimension, const GroupVisitor& visit) const {
+void PlanGroups::later_dimension(int dimension, bool of_root, const GroupVisitor& visit) const {
   const std::vector<Layer> members = layers();
   const auto outer = decomposition_->outer();
   const auto here = as_index(dimension - 1);
@@ -130,8 +132,9 @@ void PlanGroups::later_dimension(int dimension, const GroupVisitor& visit) const
     for (std::size_t i = 0; i < here; ++i) {
       const int coordinate = inner % outer[i];
       inner /= outer[i];
-      if (has_root_ && coordinate != root_.outer[i]) return false;
-      if (!has_root_ && traits_of((*algorithms_)[i + 1]).leaves_one && coordinate != 0) return false;
+      const Algorithm algorithm = (*algorithms_)[i + 1];
+      if (has_root_ && !scatters(collective_, algorithm) && coordinate != root_.outer[i]) return false;
+      if (!has_root_ && traits_of(algorithm).leaves_one && coordinate != 0) return false;
     }
     return true;
   };
@@ -140,6 +143,7 @@ void PlanGroups::later_dimension(int dimension, const GroupVisitor& visit) const
   for (int inner = 0; inner < stride; ++inner) {
     if (!takes_part(inner)) continue;
     for (int first = inner; first < decomposition_->groups(); first += stride * size) {
+      if (of_root && first / (stride * size) != root_.group / (stride * size)) continue;
       for (const Layer& layer : members) {
         for (int i = 0; i < size; ++i) {
           const int group = first + (i + entry) % size * stride;

@@ -13,13 +13,13 @@ namespace ddl::topology {
 /// All-reduce: only members that earlier dimensions leave active; after scattering over a ragged first
 /// dimension, the owners of each segment. Reduce-scatter and all-gather with a ragged first dimension: for
 /// each member number, those that handle the pieces of the members with that number. Broadcast and reduce:
-/// the groups of members that have the data, where it starts or ends at position `root`.
+/// the groups of members that have the data or pieces of it, which start or end at position `root`.
 class PlanGroups {
  public:
   PlanGroups(Collective collective, const Decomposition& decomposition,
              const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root);
 
-  void for_each(int dimension, const GroupVisitor& visit) const;
+  void for_each(const Phase& phase, const GroupVisitor& visit) const;
 
  private:
   /// The members that take part in later dimensions, one from each group of the first dimension.
@@ -33,8 +33,8 @@ class PlanGroups {
     return order_.subspan(as_index(decomposition_->group_begin(group)),
                           as_index(decomposition_->group_size(group)));
   }
-  void first_dimension(const GroupVisitor& visit) const;
-  void later_dimension(int dimension, const GroupVisitor& visit) const;
+  void first_dimension(bool of_root, const GroupVisitor& visit) const;
+  void later_dimension(int dimension, bool of_root, const GroupVisitor& visit) const;
   [[nodiscard]] std::vector<Layer> layers() const;
   [[nodiscard]] std::vector<Layer> segments() const;
   [[nodiscard]] std::vector<Layer> piece_owners() const;

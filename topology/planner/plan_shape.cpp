@@ -27,9 +27,10 @@ std::vector<Algorithm> algorithms_for(Collective collective, Mode mode, int size
   if (is_rings) return {Algorithm::ring};
   std::vector<Algorithm> result = {Algorithm::ring};
   if (has_root(collective)) {
+    if (mode == Mode::mpi && size == 2) return result;
+    if (!ragged) result.push_back(Algorithm::two_shot);
+    if (mode == Mode::scatter_gather) return {result.back()};
     if (size == 2) return result;
-    result.push_back(Algorithm::two_shot);
-    if (mode == Mode::scatter_gather) return {Algorithm::two_shot};
     if (mode == Mode::mpi) return {Algorithm::ring, Algorithm::two_shot, Algorithm::tree};
     result.insert(result.end(), {Algorithm::one_shot, Algorithm::tree});
     if (collective == Collective::broadcast) result.push_back(Algorithm::double_tree);

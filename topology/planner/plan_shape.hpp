@@ -19,8 +19,8 @@ struct PlanShape {
 };
 
 /// The distinct ways through a dimension of `size` members, in the order in which equals are preferred. With
-/// two members, all scatters are the same exchange, listed as `ring`. With a prime size, halving_doubling is
-/// two_shot. With one member there is only `ring`, which does nothing.
+/// two members, all scatters are the same exchange, listed as `ring`, except in a broadcast or reduce. With a
+/// prime size, halving_doubling is two_shot. With one member there is only `ring`, which does nothing.
 std::vector<Algorithm> algorithms_for(Collective collective, Mode mode, int size, bool ragged);
 
 /// A chain of more members takes longer than any tree, because each member forwards everything.

@@ -1,6 +1,7 @@
 #include "topology/planner/plan_timing.hpp"
 
 #include <algorithm>
+#include <utility>
 
 #include "topology/plan/algorithms.hpp"
 #include "topology/planner/plan_groups.hpp"
@@ -52,6 +53,8 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   const bool is_half = collective == Collective::reduce_scatter && !decomposition.ragged();
   const Collective family = is_half ? Collective::all_reduce : collective;
   const double wire_share = wire_share_ == 1 || inside_hosts(shape, phase.dimension) ? 1 : wire_share_;
+  const bool is_apart = phase.kind == PhaseKind::all_gather && collective == Collective::broadcast &&
+                        decomposition.size(phase.dimension) < decomposition.ranks();
   Key key = {static_cast<int>(shape.order), static_cast<int>(family), static_cast<int>(phase.kind),
              static_cast<int>(algorithm), static_cast<int>(1 / wire_share)};
   add_place(key, decomposition, phase.dimension);
@@ -59,9 +62,15 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   if (has_root(collective)) {
     root = static_cast<int>(std::ranges::find(order, 0) - order.begin());
     key.push_back(root);
-    if (root != 0) {
-      for (std::size_t i = 0; i < d; ++i) key.push_back(decomposition.size(static_cast<int>(i)));
+    // Which inner positions have data: runs of dimensions that scatter, and of those that do not.
+    int run = 1;
+    bool is_cut = false;
+    for (std::size_t i = 0; i < d; ++i) {
+      const bool was_cut = std::exchange(is_cut, scatters(collective, shape.algorithms[i]));
+      if (i > 0 && (root != 0 || was_cut != is_cut)) key.insert(key.end(), {std::exchange(run, 1), was_cut});
+      run *= decomposition.size(static_cast<int>(i));
     }
+    key.insert(key.end(), {run, is_cut, is_apart});
   } else {
     // Which inner positions are active: runs of dimensions that keep all of them, and trees.
     int all = 1;
@@ -86,9 +95,10 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     made = std::make_unique<PhaseProfile>(there.reversed());
   } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
-    made = std::make_unique<PhaseProfile>(profiler_.make(
-        collective, algorithm, phase.kind, {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share},
-        [&](const GroupVisitor& visit) { groups.for_each(phase.dimension, visit); }));
+    made = std::make_unique<PhaseProfile>(
+        profiler_.make(collective, algorithm, phase.kind,
+                       {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share, is_apart},
+                       [&](const GroupVisitor& visit) { groups.for_each(phase, visit); }));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;
 }
@@ -102,8 +112,8 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
   // The part of the buffer that a member of each dimension works on.
   std::vector<double> share(shape.algorithms.size(), 1);
   for (std::size_t i = 1; i < share.size(); ++i) {
-    const bool is_cut = !has_root(collective) && traits_of(shape.algorithms[i - 1]).scatters &&
-                        !(i == 1 && shape.decomposition.ragged());
+    const bool is_cut =
+        scatters(collective, shape.algorithms[i - 1]) && !(i == 1 && shape.decomposition.ragged());
     share[i] = share[i - 1] / (is_cut ? shape.decomposition.size(static_cast<int>(i) - 1) : 1);
   }
   std::vector<ProfiledPhase> result;

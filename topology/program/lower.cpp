@@ -60,6 +60,8 @@ PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, o
     for (const int size : grid.sizes(phase.dimension)) {
       timed.patterns.emplace_back(of.collective, dimension.algorithm, phase.kind, size);
       most = std::max(most, timed.patterns.back().rounds());
+      if (of.collective == Collective::broadcast && phase.kind == PhaseKind::all_gather)
+        timed.apart.emplace_back(of.collective, dimension.algorithm, phase.kind, size, true);
     }
     rounds += most;
     phases.push_back(std::move(timed));

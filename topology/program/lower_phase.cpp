@@ -11,7 +11,7 @@ namespace {
 /// whatever the operation. The sum is built outside `range`, which peers still read.
 void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group& group, Range range,
                            bool finishes) {
-  const GroupPattern& pattern = timed.pattern(group.size);
+  const GroupPattern& pattern = timed.pattern(group);
   std::vector<Message> messages;
   pattern.sends(0, group.mine, messages);
   if (timed.narrow) steps.to_wire(0, std::span(&range, 1));
@@ -47,13 +47,14 @@ void all_reduce_in_scratch(StepList& steps, const TimedPhase& timed, const Group
 
 }  // namespace
 
-const GroupPattern& TimedPhase::pattern(int size) const {
-  return *std::ranges::find(patterns, size, &GroupPattern::size);
+const GroupPattern& TimedPhase::pattern(const Group& group) const {
+  return *std::ranges::find(group.apart && !apart.empty() ? apart : patterns, group.size,
+                            &GroupPattern::size);
 }
 
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Shares& shares) {
   steps.set_narrow(timed.narrow);
-  const GroupPattern& pattern = timed.pattern(group.size);
+  const GroupPattern& pattern = timed.pattern(group);
   if (timed.rounds_first && timed.phase.kind == PhaseKind::all_gather) {
     const int piece = piece_of_member(timed.algorithm, group.size, group.mine);
     steps.to_wire(0, shares.piece(piece));
@@ -104,7 +105,7 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, R
     steps.set_narrow(timed.narrow);
     return all_reduce_in_scratch(steps, timed, group, range, finishes);
   }
-  EqualShares shares(range, timed.pattern(group.size).pieces());
+  EqualShares shares(range, timed.pattern(group).pieces());
   lower_phase(steps, timed, group, shares);
 }
 
@@ -112,37 +113,72 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, R
 
 namespace {
 
-/// The groups of a broadcast or reduce, and which ranks take part in which phase.
-class RootedGroups {
+/// Where a rank is in a broadcast or reduce, seen from the root. A dimension that scatters leaves all members
+/// of the root's group with pieces; of other dimensions, only the root's coordinate has data before a
+/// broadcast's phase, or the sums after a reduce's.
+class RootedPlace {
  public:
-  RootedGroups(const Grid& grid, const Place& place, const Place& root)
-      : grid_(grid), place_(place), root_(root), gate_([this](int group) { return gate_of(group); }) {}
-  RootedGroups& operator=(RootedGroups&&) = delete;
+  RootedPlace(const PlanInRounds& plan, const Place& place, const Place& root)
+      : plan_(plan),
+        place_(place),
+        root_(root),
+        member_in_([this](int group) { return splits(0) ? place_.member : gate_of(group); }) {}
+  RootedPlace& operator=(RootedPlace&&) = delete;
 
-  /// In a later dimension, a rank takes part only if it has the root's coordinates in the dimensions before
-  /// it: only such ranks have the data before a broadcast's phase, or the sums before a reduce's.
-  [[nodiscard]] bool takes_part(int dimension) const {
-    return dimension == 0 ||
-           (place_.member == gate_of(place_.group) &&
-            std::equal(root_.outer.begin(), root_.outer.begin() + (dimension - 1), place_.outer.begin()));
+  [[nodiscard]] bool takes_part(const Phase& phase) const {
+    const bool is_of_root = phase.kind == PhaseKind::scatter || phase.kind == PhaseKind::gather;
+    return has_data(phase.dimension) && (!is_of_root || is_in_group_of_root(phase.dimension));
+  }
+  /// Whether the rank has data when all dimensions before this one have been passed on the way up.
+  [[nodiscard]] bool has_data(int dimension) const {
+    for (int d = 0; d < dimension; ++d) {
+      if (!splits(d) && index(d) != 0) return false;
+    }
+    return true;
+  }
+  /// Which part of a chunk it has then.
+  [[nodiscard]] Range part(Range chunk, int dimension) const {
+    for (int d = 0; d < dimension; ++d) {
+      if (splits(d)) chunk = Partition(chunk, size(d)).piece(index(d));
+    }
+    return chunk;
   }
   /// Counted from the member that has the data first, or the sum at the end. Refers to this object.
   [[nodiscard]] Group group(int dimension) const {
-    if (dimension == 0) return Grid::counted_from(grid_.first_dimension(place_), gate_of(place_.group));
-    return Grid::counted_from(grid_.later_dimension(place_, dimension, gate_),
-                              root_.outer[as_index(dimension - 1)]);
+    Group group = dimension == 0
+                      ? Grid::counted_from(plan_.grid.first_dimension(place_), gate_of(place_.group))
+                      : Grid::counted_from(plan_.grid.later_dimension(place_, dimension, member_in_),
+                                           root_.outer[as_index(dimension - 1)]);
+    group.apart = !is_in_group_of_root(dimension);
+    return group;
   }
 
  private:
+  [[nodiscard]] bool splits(int dimension) const {
+    return scatters(plan_.plan->collective, plan_.plan->dimensions[as_index(dimension)].algorithm);
+  }
+  [[nodiscard]] int size(int dimension) const {
+    return dimension == 0 ? plan_.grid.group_size(place_.group) : plan_.grid.sizes(dimension)[0];
+  }
+  /// Its index in its group, counted as in `group`.
+  [[nodiscard]] int index(int dimension) const {
+    const int from = dimension == 0 ? gate_of(place_.group) : root_.outer[as_index(dimension - 1)];
+    const int mine = dimension == 0 ? place_.member : place_.outer[as_index(dimension - 1)];
+    return (mine - from + size(dimension)) % size(dimension);
+  }
+  /// Whether the dimensions after this one do not part it from the root.
+  [[nodiscard]] bool is_in_group_of_root(int dimension) const {
+    return std::equal(root_.outer.begin() + dimension, root_.outer.end(), place_.outer.begin() + dimension);
+  }
   /// The member through which data enters and leaves a group of the first dimension.
   [[nodiscard]] int gate_of(int group) const {
-    return root_.member < grid_.group_size(group) ? root_.member : 0;
+    return root_.member < plan_.grid.group_size(group) ? root_.member : 0;
   }
 
-  const Grid& grid_;
+  const PlanInRounds& plan_;
   const Place& place_;
   const Place& root_;
-  const std::function<int(int)> gate_;
+  const std::function<int(int)> member_in_;
 };
 
 }  // namespace
@@ -150,25 +186,27 @@ class RootedGroups {
 void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps) {
   if (chunk.empty()) return;
-  const RootedGroups groups(plan.grid, place, root);
-  bool is_finished = plan.plan->collective == Collective::broadcast;
+  const RootedPlace mine(plan, place, root);
+  const auto is_up = [](const TimedPhase& timed) {
+    return timed.phase.kind == PhaseKind::reduce || timed.phase.kind == PhaseKind::reduce_scatter;
+  };
+  const auto sums = static_cast<std::size_t>(std::ranges::count_if(plan.phases, is_up));
+  const auto finish = [&] {
+    const int dimensions = static_cast<int>(plan.plan->dimensions.size());
+    if (plan.plan->collective != Collective::reduce || !mine.has_data(dimensions)) return;
+    const int rounds = sums < plan.phases.size() ? plan.phases[sums].first_round : plan.rounds;
+    steps.start_phase(std::max(static_cast<int>(sums) - 1, 0), std::max(rounds - 1, 0));
+    steps.finish(0, mine.part(chunk, dimensions));
+  };
   for (std::size_t i = 0; i < plan.phases.size(); ++i) {
+    if (i == sums) finish();
     const TimedPhase& timed = plan.phases[i];
-    if (!groups.takes_part(timed.phase.dimension)) continue;
-    const Group group = groups.group(timed.phase.dimension);
+    const int dimension = timed.phase.dimension;
+    if (!mine.takes_part(timed.phase)) continue;
     steps.start_phase(static_cast<int>(i), timed.first_round);
-    lower_phase(steps, timed, group, chunk);
-    if (timed.phase.kind == PhaseKind::reduce_scatter && i + 2 == plan.phases.size()) {
-      // The sums are complete; each member holds a part of them.
-      steps.finish(0, Partition(chunk, group.size).piece(group.mine));
-      is_finished = true;
-    }
+    lower_phase(steps, timed, mine.group(dimension), mine.part(chunk, dimension));
   }
-  const bool is_root = place.group == root.group && place.member == root.member;
-  if (is_root && !is_finished) {
-    steps.start_phase(std::max(static_cast<int>(plan.phases.size()) - 1, 0), std::max(plan.rounds - 1, 0));
-    steps.finish(0, chunk);
-  }
+  if (sums == plan.phases.size()) finish();
 }
 
 }  // namespace ddl::topology

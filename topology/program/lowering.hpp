@@ -86,6 +86,7 @@ struct Group {
   int size;
   int mine;                         ///< This rank's index.
   std::function<int(int)> rank_at;  ///< The rank at an index of [0, size).
+  bool apart = false;               ///< See `GroupPattern`.
 };
 
 /// A rank's place in the grid.
@@ -194,9 +195,10 @@ struct TimedPhase {
   int first_round;
   bool narrow = false;        ///< Messages travel in the plan's wire; sums are rounded before they are sent.
   bool rounds_first = false;  ///< The first narrow phase on the way down: owners round results.
-  std::vector<GroupPattern> patterns = {};  ///< One for each size of its groups.
+  std::vector<GroupPattern> patterns = {};  ///< One for each size of its groups,
+  std::vector<GroupPattern> apart = {};     ///< and for `Group::apart`, in a broadcast's all-gather.
 
-  [[nodiscard]] const GroupPattern& pattern(int size) const;
+  [[nodiscard]] const GroupPattern& pattern(const Group& group) const;
   /// Whether data that several members send at once is reduced over shared memory: by one receive_reduce
   /// after the other, in one pass without scratch. If not, it goes to scratch and is added in a fixed order.
   [[nodiscard]] bool in_one_pass() const { return carrier == Carrier::shared_memory; }

@@ -30,9 +30,10 @@ enum class Algorithm : std::uint8_t {
   /// near members. Not for broadcast and reduce.
   halving_doubling,
   /// Like ring, but each member sends every other one its piece at once: p-1 messages in one step. Broadcast:
-  /// the root scatters, then all gather (van de Geijn, 1994); the root sends 2N(p-1)/p bytes, each other
-  /// member N(p-2)/p. Reduce: each member reduces its piece, and the root gathers the pieces; each sends
-  /// N(p-1)/p.
+  /// the root scatters, and all gather (van de Geijn, 1994); the root sends 2N(p-1)/p bytes, each other
+  /// member of its group N(p-2)/p. Reduce: each member reduces its piece, and the root gathers the pieces;
+  /// each sends N(p-1)/p. Between the two, the dimensions after it process all pieces in parallel, so that
+  /// all NICs of a host carry a part. Not in a ragged first dimension of a broadcast or reduce.
   two_shot,
   /// Up: each member sends all its data to every other one and reduces what it receives: (p-1)N bytes in one
   /// step; down: nothing. The dimensions after it then process the same data p times in parallel. A
@@ -154,9 +155,9 @@ bool is_for_hosts(const Plan& plan) noexcept;
 bool is_for_devices(const Plan& plan) noexcept;
 
 /// The phases of a valid plan, in the order in which a chunk passes through them. Dimensions of size 1 have
-/// none. All-reduce: up, then down. Reduce-scatter: up. All-gather: down. Broadcast: from the last dimension
-/// to the first; two_shot is a scatter and an all-gather. Reduce: from the first dimension to the last;
-/// two_shot is a reduce-scatter and a gather.
+/// none. All-reduce: up, then down. Reduce-scatter: up. All-gather: down. Broadcast: down; a dimension with
+/// two_shot scatters on the way up and gathers on the way down. Reduce: up; a dimension with two_shot reduces
+/// and scatters on the way up, and gathers on the way down.
 std::vector<Phase> phases_of(const Plan& plan);
 
 /// A 64-bit hash (FNV-1a) of the members that decide the steps, the same on every machine. Ranks compare it
