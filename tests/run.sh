@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds everything and runs all tests: `bash tests/run.sh [ctest's arguments]`. Installs missing packages with apt. With
-# CI=true, warnings are errors, and what the quickstart builds is built as there. The exit status is ctest's.
+# CI=true, warnings are errors, and each folder is compiled as one file. The exit status is ctest's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -8,7 +8,7 @@ bash tests/install_dependencies.sh build tests
 
 preset=release ci=OFF
 [ "${CI:-}" != true ] || preset=ci ci=ON
-# Sets the options explicitly, because the quickstart may have configured build/ with others.
+# Sets the options explicitly, because build/ may have been configured with others.
 cmake --preset "$preset" -DDDL_BUILD_TESTS=ON -DDDL_BUILD_BENCHMARKS=ON -DDDL_BUILD_EXAMPLES=ON \
   -DDDL_WARNINGS_AS_ERRORS="$ci" -DDDL_UNITY_BUILD="$ci" -DDDL_WITH_CUDA=AUTO
 cmake --build --preset "$preset"

@@ -13,21 +13,21 @@ stand_in id 'echo 0'
 stand_in dpkg-query 'printf installed'
 stand_in apt-get
 stand_in ddl_nmt
-stand_in cmake "mkdir -p build/bin; ln -sf '$work/bin/ddl_nmt' build/bin/ddl_nmt"
+stand_in cmake "mkdir -p build-quickstart/bin; ln -sf '$work/bin/ddl_nmt' build-quickstart/bin/ddl_nmt"
 stand_in mpirun 'echo "root allowed: $OMPI_ALLOW_RUN_AS_ROOT$OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"; pwd'
 
 sandboxed bash "$quickstart" --num_train_steps=7 || fail "the quickstart"
-expect_call '^cmake -S \. -B build .*-DDDL_BUILD_TESTS=OFF .*-DDDL_BUILD_BENCHMARKS=OFF'
+expect_call '^cmake -S \. -B build-quickstart .*-DDDL_BUILD_TESTS=OFF .*-DDDL_BUILD_BENCHMARKS=OFF'
 [ -e /dev/nvidia0 ] || expect_call '^cmake .*-DDDL_WITH_CUDA=OFF'
-expect_call '^cmake --build build --target ddl_nmt$'
-expect_call '^mpirun --oversubscribe --bind-to none -np 2 build/bin/ddl_nmt train --preset=quickstart .*--num_train_steps=7$'
-expect_call '^ddl_nmt report build/quickstart-model$'
-expect_call '^ddl_nmt translate --model=build/quickstart-model$'
+expect_call '^cmake --build build-quickstart --target ddl_nmt$'
+expect_call '^mpirun --oversubscribe --bind-to none -np 2 build-quickstart/bin/ddl_nmt train --preset=quickstart .*--num_train_steps=7$'
+expect_call '^ddl_nmt report build-quickstart/model$'
+expect_call '^ddl_nmt translate --model=build-quickstart/model$'
 expect_output 'root allowed: 11'
-expect_output "$work/a checkout/build/quickstart-model"
+expect_output "$work/a checkout/build-quickstart/model"
 expect_output "cd $(printf %q "$work/a checkout")"
 expect_output 'export OMPI_ALLOW_RUN_AS_ROOT=1'
-expect_output 'build/bin/ddl_nmt translate --model=build/quickstart-model'
+expect_output 'build-quickstart/bin/ddl_nmt translate --model=build-quickstart/model'
 
 # Each suggested next command is valid shell, and the scripts that it names are part of the project.
 sed -n '/What to type next/,$p' "$work/output" | sed 1d | bash -n || fail "the lines to type next are not shell"
