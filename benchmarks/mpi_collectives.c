@@ -1,15 +1,15 @@
 /* Times MPI's collectives. A plain MPI program, to be run with and without libddl_mpi (mpi_program.py).
- *   mpi_collectives [--allocated] [--iterations N] BYTES...
+ *   mpi_collectives [--allocated] [--barriers] [--iterations N] BYTES...
  * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
  * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
- * its time; in an iteration there are 20 calls back to back, 5 from 64 KiB on. Memory is malloc's; with --allocated,
- * MPI_Alloc_mem's. The first result of each is checked. */
+ * its time; in an iteration there are 20 calls back to back, 5 from 64 KiB on; with --barriers, each after a barrier.
+ * Memory is malloc's; with --allocated, MPI_Alloc_mem's. The first result of each is checked. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, size;
+static int rank, size, barriers;
 
 enum kind { allreduce, bcast, reduce_scatter, allgather, kinds };
 static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Reduce_scatter_block",
@@ -44,10 +44,14 @@ static double median_us(enum kind kind, float* in, float* out, int count, int it
   const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 5;
   double* times = malloc((size_t)iterations * sizeof(double));
   for (int i = -2; i < iterations; ++i) {
-    PMPI_Barrier(MPI_COMM_WORLD);
-    const double start = MPI_Wtime();
-    for (int k = 0; k < calls; ++k) call(kind, in, out, count);
-    double time = (MPI_Wtime() - start) / calls * 1e6;
+    double time = 0;
+    for (int k = 0; k < calls;) {
+      PMPI_Barrier(MPI_COMM_WORLD);
+      const double start = MPI_Wtime();
+      do call(kind, in, out, count);
+      while (++k < calls && !barriers);
+      time += (MPI_Wtime() - start) / calls * 1e6;
+    }
     PMPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     if (i >= 0) times[i] = time;
   }
@@ -62,10 +66,11 @@ static const char help[] =
   "  mpirun -n 2 mpi_collectives 1024 1048576                                 sizes in bytes\n"
   "  mpirun -n 2 -x LD_PRELOAD=libddl_mpi.so mpi_collectives 1024 1048576\n\n"
   "  --allocated      memory from MPI_Alloc_mem; default: from malloc\n"
+  "  --barriers       a barrier before each call, as in a program that computes in between\n"
   "  --iterations N   default 20\n\n"
   "A line for each collective and size: its name, the bytes of a rank's largest buffer, the median over iterations of\n"
   "the slowest rank's time in us, and whether the result was right. All ranks start an iteration after a barrier,\n"
-  "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on.\n";
+  "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on, or each after a barrier.\n";
 
 int main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -78,11 +83,12 @@ int main(int argc, char** argv) {
   int allocated = 0, iterations = 20, first = 1;
   for (; first < argc && argv[first][0] == '-'; ++first) {
     if (strcmp(argv[first], "--allocated") == 0) allocated = 1;
+    else if (strcmp(argv[first], "--barriers") == 0) barriers = 1;
     else if (strcmp(argv[first], "--iterations") == 0 && first + 1 < argc) iterations = atoi(argv[++first]);
     else first = argc;
   }
   if (first >= argc || iterations < 1) {
-    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--iterations N] BYTES...; --help says more\n");
+    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--barriers] [--iterations N] BYTES...; --help says more\n");
     MPI_Finalize();
     return 2;
   }

@@ -50,17 +50,21 @@ def compare(where, launch, program, library, sizes, options, rounds):
     for name, size in runs["with"][0]:
         medians = {way: statistics.median(run[name, size] for run in found) for way, found in runs.items()}
         rows.append({"where": where, "collective": name, "bytes": size, "memory":
-                     "MPI_Alloc_mem" if "--allocated" in options else "malloc", "rounds": rounds,
+                     "MPI_Alloc_mem" if "--allocated" in options else "malloc",
+                     "calls": "after barriers" if "--barriers" in options else "back to back", "rounds": rounds,
                      "mpi_us": round(medians["without"], 2), "ddl_us": round(medians["with"], 2),
                      "ratio": round(medians["without"] / medians["with"], 2)})
     return rows
 
 
 def print_table(rows):
-    for where in dict.fromkeys((row["where"], row["memory"]) for row in rows):
-        chosen = [row for row in rows if (row["where"], row["memory"]) == where]
+    def series(row):
+        return row["where"], row["memory"], row["calls"]
+
+    for where in dict.fromkeys(map(series, rows)):
+        chosen = [row for row in rows if series(row) == where]
         names = list(dict.fromkeys(row["collective"] for row in chosen))
-        print(f"\n{where[0]}, memory from {where[1]}: MPI's time divided by that with libddl_mpi (us without -> with)")
+        print(f"\n{where[0]}, memory from {where[1]}, calls {where[2]}: MPI's time divided by that with libddl_mpi (us without -> with)")
         print("| bytes | " + " | ".join(names) + " |")
         print("| --- " * (len(names) + 1) + "|")
         for size in dict.fromkeys(row["bytes"] for row in chosen):
@@ -78,6 +82,7 @@ def main():
     parser.add_argument("--placement", choices=["host", "round_robin"], default="host",
                         help="of the cluster's ranks (default: %(default)s)")
     parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
+    parser.add_argument("--barriers", action="store_true", help="a barrier before each call, not calls back to back")
     parser.add_argument("--rounds", type=int, default=3, help="runs with and without the library (default: %(default)s)")
     parser.add_argument("--json", metavar="FILE", help="append a JSON line per row")
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build" / "bin",
@@ -88,7 +93,7 @@ def main():
     for path in (program, library):
         if not path.exists():
             parser.error(f"{path} is missing; build first, or give --bin")
-    options = ["--allocated"] if arguments.allocated else []
+    options = ["--allocated"] * arguments.allocated + ["--barriers"] * arguments.barriers
     rows = []
     if arguments.cluster:
         cluster = ["bash", str(HERE / "emulated_cluster.sh")]
