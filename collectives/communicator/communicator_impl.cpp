@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 
+#include "collectives/kernels/reduce.hpp"
 #include "ddl/hash.hpp"
 
 namespace ddl::collectives {
@@ -161,7 +162,7 @@ void CommunicatorImpl::run_trivial(const Request& request, const Call& call) con
   const Buffers& buffers = request.buffers;  // of a single rank, or without elements
   const std::size_t bytes = request.count * size_of(request.type);
   if (buffers.output != nullptr && buffers.output != buffers.input && size() == 1 && bytes != 0) {
-    std::memcpy(buffers.output, buffers.input, bytes);
+    copy_bytes(buffers.output, buffers.input, bytes);
   }
   job_->engine().recorder().over(call.record, false);
 }

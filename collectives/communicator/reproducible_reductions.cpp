@@ -372,7 +372,7 @@ Request ReproducibleReductions::prepared(Part& part) const {
   } else if (part.next == Stage::limbs && !reduction.form) {
     std::byte* const own = part.scratch + as_index(place_.rank) * elements * reduction.element;
     part.each_run(place_.size, [&](const std::byte* input, std::size_t first, std::size_t count) {
-      std::memcpy(own + first * reduction.element, input, count * reduction.element);
+      copy_bytes(own + first * reduction.element, input, count * reduction.element);
     });
     request = all_gather_request(place_, own, part.scratch, elements, reduction.request.type);
     part.next = Stage::finish;

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "collectives/executor/driver.hpp"
+#include "collectives/kernels/reduce.hpp"
 #include "ddl/error.hpp"
 
 namespace ddl::collectives {
@@ -62,7 +63,7 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   post.is_out = false;
   --operation.posts_out;
   if (notice.kind == Notice::Kind::answered && post.staging != nullptr) {
-    std::memcpy(operation.target_of(index), post.staging, operation.bytes_of(index));
+    copy_bytes(operation.target_of(index), post.staging, operation.bytes_of(index));
   }
   unstage(operation, index);
   complete(operation, index);

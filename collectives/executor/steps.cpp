@@ -75,7 +75,7 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
 void Driver::combine_sources(const OperationState& operation, std::uint32_t first,
                              std::span<std::byte* const> targets, int divisor) {
   if (divisor == 1 && sources_.size() == 1 && targets.size() == 1) {
-    if (targets[0] != sources_[0]) std::memmove(targets[0], sources_[0], operation.bytes_of(first));
+    if (targets[0] != sources_[0]) copy_bytes(targets[0], sources_[0], operation.bytes_of(first));
     return;
   }
   const Step& step = operation.step(first);
@@ -131,7 +131,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   const std::size_t bytes = operation.bytes_of(index);
   const std::byte* data = operation.range_of(index);
   if (post.is_answer) {
-    if (!post.is_written) std::memcpy(memory_->at(post.answer_at, bytes), data, bytes);
+    if (!post.is_written) copy_bytes(memory_->at(post.answer_at, bytes), data, bytes);
     acknowledge(operation, link, post.answers, Notice::Kind::answered);
     return complete(operation, index);
   }
@@ -167,7 +167,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
 bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_limit) {
   if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
   std::byte* block = staging_.take();
-  std::memcpy(block, operation.range_of(index), operation.bytes_of(index));
+  copy_bytes(block, operation.range_of(index), operation.bytes_of(index));
   operation.post(index).staging = block;
   return true;
 }

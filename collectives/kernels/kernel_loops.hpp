@@ -267,6 +267,26 @@ void reduce_elements(const Operands& operands) noexcept {
   Loop<Element, Op, 0, 0, false>(operands).run();
 }
 
+/// Needs at least `width` bytes. Stores are aligned, but for those of the first and the last vector, which
+/// overlap others.
+inline void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+  using Element = Plain<std::uint8_t>;
+  constexpr std::size_t steps = 4;
+  const auto head = Element::get(from);
+  const auto tail = Element::get(from + bytes - width);
+  std::size_t at = width - reinterpret_cast<std::uintptr_t>(to) % width;
+  for (; at + steps * width <= bytes; at += steps * width) {
+    Element::Value values[steps];
+#pragma GCC unroll 4
+    for (std::size_t s = 0; s < steps; ++s) values[s] = Element::get(from + at + s * width);
+#pragma GCC unroll 4
+    for (std::size_t s = 0; s < steps; ++s) Element::put<false>(to + at + s * width, values[s]);
+  }
+  for (; at + width <= bytes; at += width) Element::put<false>(to + at, Element::get(from + at));
+  Element::put<false>(to, head);
+  Element::put<false>(to + bytes - width, tail);
+}
+
 template <typename Element>
 constexpr void fill(Kernel (&row)[KernelTable::ops]) {
   row[0] = reduce_elements<Element, Sum>;
@@ -291,6 +311,7 @@ constexpr KernelTable make_kernels() {
   table.exact[6] = exact_kernels<BF16Format>();
   table.wire[5] = wire_kernels<HalfWire>();
   table.wire[6] = wire_kernels<BrainWire>();
+  table.copy = copy_vectors;
   return table;
 }
 

@@ -41,13 +41,32 @@ InstructionSet find_instruction_set() noexcept {
 InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
 #endif
 
+/// Where memmove may be slow: see `copy_bytes`. Larger copies pass the caches in memmove.
+constexpr std::size_t least_slow = std::size_t{4} << 10;
+constexpr std::size_t most_slow = std::size_t{8} << 20;
+
+bool has_slow_memmove() noexcept {
+#if defined(DDL_X86_KERNELS)
+  __builtin_cpu_init();
+  return __builtin_cpu_is("amd") != 0;
+#else
+  return false;
+#endif
+}
+
+bool overlap(const void* a, const void* b, std::size_t bytes) noexcept {
+  const auto first = reinterpret_cast<std::uintptr_t>(a);
+  const auto second = reinterpret_cast<std::uintptr_t>(b);
+  return (first > second ? first - second : second - first) < bytes;
+}
+
 /// Copies to all targets while a piece is in the core's cache.
-void copy(std::span<std::byte* const> targets, const std::byte* input, std::size_t bytes) noexcept {
+void copy_to_all(std::span<std::byte* const> targets, const std::byte* input, std::size_t bytes) noexcept {
   const std::size_t piece = targets.size() == 1 ? bytes : std::size_t{16} << 10;
   for (std::size_t at = 0; at < bytes; at += piece) {
     const std::size_t length = std::min(piece, bytes - at);
     for (std::byte* target : targets) {
-      if (target != input) std::memcpy(target + at, input + at, length);
+      if (target != input) copy_bytes(target + at, input + at, length);
     }
   }
 }
@@ -76,7 +95,7 @@ bool can_stream(std::span<std::byte* const> targets, std::span<const std::byte* 
   const std::size_t bytes = count * size_of(type);
   if (bytes == 0) return;
   const bool divides = op == ReduceOp::avg && divisor > 1;
-  if (inputs.size() == 1 && !divides) return copy(targets, inputs[0], bytes);
+  if (inputs.size() == 1 && !divides) return copy_to_all(targets, inputs[0], bytes);
   const ReduceOp kind = op == ReduceOp::avg && !divides ? ReduceOp::sum : op;
   table.kernels[static_cast<std::size_t>(type)][static_cast<std::size_t>(kind)](
       {targets.data(), targets.size(), inputs.data(), inputs.size(), bytes, divisor,
@@ -118,6 +137,19 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
                  std::span<const std::byte* const> inputs, std::size_t count, int divisor,
                  Stores stores) noexcept {
   reduce_with(kernels_of(set), type, op, targets, inputs, count, divisor, stores);
+}
+
+void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
+  static const bool is_slow = has_slow_memmove();
+  if (!is_slow || bytes < least_slow || bytes > most_slow || overlap(to, from, bytes)) {
+    std::memmove(to, from, bytes);
+    return;
+  }
+  copy_bytes_with(native_instruction_set(), to, from, bytes);
+}
+
+void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept {
+  kernels_of(set).copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
 }
 
 void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept {

@@ -21,48 +21,20 @@ namespace {
 
 using collectives::CommunicatorImpl;
 
-constexpr std::size_t kib = 1024;
-constexpr std::size_t mib = 1024 * kib;
-
-/// The smallest size in bytes at which the engine serves a function, with all ranks on one host and on
-/// several. The values come from measurements on unshared memory against Open MPI 4.1 on two cores
-/// (`benchmarks/mpi_program.py`, table in benchmarks/README.md). Most served calls are faster there;
-/// exceptions are MPI_Allreduce of 4 ranks below 1 KiB, and of 256 KiB between hosts. The root of MPI's
-/// broadcast inside a host does not wait for its peers, hence the high limit.
-struct Least {
-  std::size_t on_a_host, between_hosts;
-};
-constexpr Least least_for(Function function) noexcept {
-  switch (function) {
-    case Function::allreduce:
-      return {0, 0};
-    case Function::bcast:
-      return {1 * mib, 16 * kib};
-    default:
-      return {4 * kib, 256 * kib};
-  }
-}
-
 /// A call that the engine may serve.
 struct Call {
   Function function;
   CommunicatorImpl& communicator;
-  Interposer& interposer;
+  const ServedSizes& sizes;
+  Tally& tally;
 
   [[nodiscard]] std::size_t ranks() const noexcept { return as_index(communicator.size()); }
   /// `bytes`: the size of a rank's largest buffer, which is the same on all ranks.
-  [[nodiscard]] bool is_worth(std::size_t bytes) const noexcept {
-    if (interposer.serves_all()) return true;
-    const Least least = least_for(function);
-    if (communicator.rank_map().hosts() > 1) return bytes >= least.between_hosts;
-    // MPI copies large pieces between processes with a single copy.
-    if (function == Function::allgather && ranks() == 2 && bytes > 64 * kib) return false;
-    return bytes >= least.on_a_host;
-  }
+  [[nodiscard]] bool is_worth(std::size_t bytes) const noexcept { return sizes.include(function, bytes); }
 
   /// `bytes` is as for `is_worth`: all ranks see the same, so no rank waits for one that has nothing to send.
   void run(const collectives::Request& request, std::size_t bytes) const {
-    interposer.tally().served(function, bytes);
+    tally.served(function, bytes);
     if (bytes != 0) communicator.run(request);
   }
 };
@@ -80,9 +52,11 @@ int serve(Function function, Attempt (*attempt)(const Call&, Arguments...), cons
     if (interposer == nullptr) return mpi(arguments..., comm);
     Attempt passed_on = PassedOn::arguments;
     if (comm != MPI_COMM_NULL) {
-      CommunicatorImpl* const communicator = interposer->serving(comm);
-      passed_on = communicator == nullptr ? PassedOn::communicator
-                                          : attempt(Call{function, *communicator, *interposer}, arguments...);
+      const Interposer::Served& served = interposer->serving(comm);
+      passed_on = served.communicator == nullptr
+                      ? PassedOn::communicator
+                      : attempt(Call{function, *served.communicator, served.sizes, interposer->tally()},
+                                arguments...);
     }
     if (!passed_on) return MPI_SUCCESS;
     interposer->tally().passed_on(function, *passed_on, interposer->context().log());

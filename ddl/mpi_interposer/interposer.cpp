@@ -1,6 +1,7 @@
 #include "ddl/mpi_interposer/interposer.hpp"
 
 #include <cstdlib>
+#include <type_traits>
 
 #include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/bootstrap_mpi.hpp"
@@ -78,10 +79,19 @@ void Interposer::drive_mpi() {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
 }
 
-collectives::CommunicatorImpl* Interposer::serving(MPI_Comm communicator) {
-  Served* served = attached(communicator);
+const Interposer::Served& Interposer::serving(MPI_Comm communicator) {
+  // MPI looks for attributes under a lock. A communicator's handle may be that of one that was freed.
+  thread_local struct {
+    MPI_Comm communicator = MPI_COMM_NULL;
+    std::uint64_t forgotten = 0;
+    const Served* served = nullptr;
+  } last;
+  const std::uint64_t forgotten = forgotten_.load(std::memory_order_acquire);
+  if (communicator == last.communicator && forgotten == last.forgotten) return *last.served;
+  const Served* served = attached(communicator);
   if (served == nullptr) served = open(communicator);
-  return served == nullptr ? nullptr : served->get();
+  last = {communicator, forgotten, served};
+  return *served;
 }
 
 Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
@@ -95,13 +105,23 @@ Interposer::Served* Interposer::open(MPI_Comm communicator) {
   Served made = make(communicator);
   const std::lock_guard lock(mutex_);
   Served& added = served_.emplace_back(std::move(made));
-  if (PMPI_Comm_set_attr(communicator, attribute_, &added) == MPI_SUCCESS) return &added;
-  served_.pop_back();
-  return nullptr;
+  if (const int code = PMPI_Comm_set_attr(communicator, attribute_, &added); code != MPI_SUCCESS) {
+    served_.pop_back();
+    throw Error(ErrorCode::transport, fmt::format("MPI_Comm_set_attr returned {}", code));
+  }
+  return &added;
 }
 
-/// Returns null if the communicator's calls are left to MPI; the result is the same on all of its ranks.
+/// The result is the same on all ranks of the communicator.
 Interposer::Served Interposer::make(MPI_Comm communicator) {
+  std::shared_ptr<collectives::CommunicatorImpl> engine = engine_of(communicator);
+  if (!engine) return {};
+  const ServedSizes sizes = serves_all_ ? ServedSizes::all() : sizes_of(*engine, communicator);
+  return {std::move(engine), sizes};
+}
+
+/// Null if the communicator's calls are left to MPI.
+std::shared_ptr<collectives::CommunicatorImpl> Interposer::engine_of(MPI_Comm communicator) {
   int between = 0;
   int size = 0;
   PMPI_Comm_test_inter(communicator, &between);
@@ -118,7 +138,28 @@ Interposer::Served Interposer::make(MPI_Comm communicator) {
   }
 }
 
+/// Measures once for all communicators whose ranks are placed alike, unless rank 0 has not been in one.
+ServedSizes Interposer::sizes_of(collectives::CommunicatorImpl& engine, MPI_Comm communicator) {
+  std::vector<int> hosts;
+  for (int rank = 0; rank < engine.size(); ++rank) hosts.push_back(engine.rank_map().host_of(rank));
+  struct Known {
+    ServedSizes sizes;
+    bool is_known = false;
+  } known;
+  static_assert(std::is_trivially_copyable_v<Known>);
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = measured_.find(hosts); found != measured_.end()) known = {found->second, true};
+  }
+  // Others may have measured in other company, and found something else.
+  PMPI_Bcast(&known, sizeof known, MPI_BYTE, 0, communicator);
+  if (!known.is_known) known.sizes = ServedSizes::measured(engine, communicator);
+  const std::lock_guard lock(mutex_);
+  return measured_[std::move(hosts)] = known.sizes;
+}
+
 void Interposer::forget(const Served* served) {
+  forgotten_.fetch_add(1, std::memory_order_release);
   const std::lock_guard lock(mutex_);
   std::erase_if(served_, [&](const Served& each) { return &each == served; });
 }

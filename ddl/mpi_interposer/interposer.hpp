@@ -13,25 +13,17 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "collectives/executor/waiting.hpp"
 #include "ddl/context.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
+#include "ddl/mpi_interposer/served_sizes.hpp"
 #include "ddl/shared_buffer.hpp"
-#include "ddl/topology/as_index.hpp"
 
 namespace ddl::mpi {
-
-/// The MPI functions that the engine may serve.
-enum class Function : std::uint8_t {
-  allreduce,
-  bcast,
-  reduce_scatter,
-  reduce_scatter_block,
-  allgather,
-};
 
 /// Why a call is left to MPI. The same on all ranks of its communicator.
 enum class PassedOn : std::uint8_t {
@@ -116,15 +108,16 @@ class Interposer {
   Interposer& operator=(Interposer&&) = delete;
   ~Interposer();
 
-  /// The engine's communicator for an MPI communicator, or null if MPI serves it. The first call for a
-  /// communicator is collective. The result lives as long as the MPI communicator.
-  collectives::CommunicatorImpl* serving(MPI_Comm communicator);
+  /// How an MPI communicator's calls are served.
+  struct Served {
+    std::shared_ptr<collectives::CommunicatorImpl> communicator;  ///< Null: all are left to MPI.
+    ServedSizes sizes;
+  };
+  /// The first call for a communicator is collective. The result lives as long as the MPI communicator.
+  const Served& serving(MPI_Comm communicator);
 
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] Tally& tally() noexcept { return tally_; }
-  /// Whether also calls that MPI executes faster are served (DDL_MPI_SERVE=all).
-  [[nodiscard]] bool serves_all() const noexcept { return serves_all_; }
-
   /// Allocates memory that the ranks of a host share; null if that fails.
   void* allocate(std::size_t bytes);
   /// Frees memory of `allocate`; false if `data` is other memory.
@@ -146,11 +139,11 @@ class Interposer {
   static void drive_mpi();
 
  private:
-  /// The attribute of an MPI communicator; null if its calls are left to MPI.
-  using Served = std::shared_ptr<collectives::CommunicatorImpl>;
   Served* attached(MPI_Comm communicator) const;
   Served* open(MPI_Comm communicator);
   [[nodiscard]] Served make(MPI_Comm communicator);
+  [[nodiscard]] std::shared_ptr<collectives::CommunicatorImpl> engine_of(MPI_Comm communicator);
+  [[nodiscard]] ServedSizes sizes_of(collectives::CommunicatorImpl& engine, MPI_Comm communicator);
   void forget(const Served* served);
 
   static int failed(MPI_Comm communicator, const Error& error);
@@ -159,13 +152,15 @@ class Interposer {
 
   Context context_;
   Tally tally_;
-  bool serves_all_ = false;
+  bool serves_all_ = false;          // also sizes at which MPI is faster (DDL_MPI_SERVE=all)
   MPI_Comm silent_ = MPI_COMM_NULL;  // carries no messages; probing it progresses MPI
   int attribute_ = MPI_KEYVAL_INVALID;
   int error_class_ = MPI_ERR_OTHER;
   std::atomic<bool> has_reported_ = false;
   std::mutex mutex_;
   std::list<Served> served_;  // MPI attributes point to its elements
+  std::atomic<std::uint64_t> forgotten_ = 0;
+  std::map<std::vector<int>, ServedSizes> measured_;  // by the host of each rank
   std::map<void*, SharedBuffer<std::byte>> allocated_;
 };
 

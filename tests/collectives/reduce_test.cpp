@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstring>
@@ -274,6 +275,43 @@ std::vector<T> reduced(InstructionSet set, ReduceOp op, const std::vector<std::v
   const std::array to = {reinterpret_cast<std::byte*>(result.data())};
   reduce_with(set, data_type_of<T>(), op, to, from, result.size(), divisor);
   return result;
+}
+
+std::vector<std::uint8_t> numbers(std::size_t bytes) {
+  std::vector<std::uint8_t> result(bytes);
+  for (std::size_t i = 0; i < bytes; ++i) result[i] = static_cast<std::uint8_t>(i * 7 + i / 251 + 1);
+  return result;
+}
+
+// Data would be lost at the ends of a copy, or overwritten beside it.
+TEST(CopyBytes, CopiesAllBytesAndNoOthers) {
+  const std::vector<std::uint8_t> from = numbers(9'000);
+  for (const InstructionSet set : instruction_sets()) {
+    for (const std::size_t bytes : {64, 65, 127, 128, 129, 200, 255, 256, 320, 4'096, 8'001}) {
+      for (const std::size_t shift : {0, 1, 16, 31, 32, 63}) {
+        std::vector<std::uint8_t> to(bytes + 200);
+        std::vector<std::uint8_t> expected(to);
+        std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(shift));
+        copy_bytes_with(set, to.data() + shift, from.data() + 3, bytes);
+        ASSERT_EQ(to, expected) << to_string(set) << ", " << bytes << " bytes from " << shift;
+      }
+    }
+  }
+}
+
+// The part that is read late would have been overwritten.
+TEST(CopyBytes, BuffersMayOverlap) {
+  for (const std::size_t bytes : {0, 1, 1'000, 10'000, 9'000'000}) {
+    for (const std::ptrdiff_t shift : {-100, -1, 0, 1, 100}) {
+      std::vector<std::uint8_t> memory = numbers(bytes + 200);
+      const std::vector<std::uint8_t> before = memory;
+      copy_bytes(memory.data() + 100 + shift, memory.data() + 100, bytes);
+      ASSERT_TRUE(std::equal(memory.begin() + 100 + shift,
+                             memory.begin() + 100 + shift + static_cast<std::ptrdiff_t>(bytes),
+                             before.begin() + 100))
+          << bytes << " bytes by " << shift;
+    }
+  }
 }
 
 // A diverged gradient would be hidden by the others.

@@ -1,0 +1,152 @@
+#include "ddl/mpi_interposer/served_sizes.hpp"
+
+#include <chrono>
+#include <numeric>
+#include <span>
+#include <vector>
+
+#include "collectives/communicator/communicator_impl.hpp"
+
+namespace ddl::mpi {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr std::size_t least_bytes = 16;
+constexpr std::size_t most_bytes = std::size_t{4} << 20;
+constexpr double most_seconds = 1;
+constexpr double seconds_of_a_size = 400e-6;
+constexpr int least_repetitions = 3;
+constexpr int most_repetitions = 15;
+
+double median(std::span<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+/// Calls a function both ways, and compares the times.
+class Trial {
+ public:
+  Trial(collectives::CommunicatorImpl& engine, MPI_Comm communicator)
+      : engine_(engine), communicator_(communicator), in_(most_bytes), out_(most_bytes) {}
+
+  [[nodiscard]] bool engine_is_faster(Function function, std::size_t bytes) {
+    const auto ranks = as_index(engine_.size());
+    each_ = std::max<std::size_t>(bytes / ranks / sizeof(float), 1);
+    all_ = std::max(bytes / sizeof(float), std::size_t{1});
+    if (each_ * ranks * sizeof(float) > most_bytes) return true;  // has too many ranks
+    for (int warm_up = 0; warm_up < 2; ++warm_up) {
+      by_engine(function);
+      by_mpi(function);
+    }
+    times_ = {time(&Trial::by_engine, function), time(&Trial::by_mpi, function)};
+    agree();
+    const auto repetitions = static_cast<std::size_t>(std::clamp(
+        seconds_of_a_size / (times_[0] + times_[1]), double{least_repetitions}, double{most_repetitions}));
+    times_.resize(2 * repetitions);
+    for (std::size_t i = 0; i < repetitions; ++i) {
+      times_[i] = time(&Trial::by_engine, function);
+      times_[repetitions + i] = time(&Trial::by_mpi, function);
+    }
+    agree();
+    const std::span<double> times = times_;
+    return median(times.first(repetitions)) <= median(times.last(repetitions));
+  }
+
+  /// Seconds that the timed calls took so far. The same on all ranks.
+  [[nodiscard]] double spent() const noexcept { return spent_; }
+
+ private:
+  double time(void (Trial::*call)(Function), Function function) {
+    PMPI_Barrier(communicator_);
+    const Clock::time_point start = Clock::now();
+    (this->*call)(function);
+    return std::chrono::duration<double>(Clock::now() - start).count();
+  }
+
+  /// The slowest rank's times.
+  void agree() {
+    PMPI_Allreduce(MPI_IN_PLACE, times_.data(), static_cast<int>(times_.size()), MPI_DOUBLE, MPI_MAX,
+                   communicator_);
+    spent_ = std::accumulate(times_.begin(), times_.end(), spent_);
+  }
+
+  void by_engine(Function function) {
+    const collectives::Place place = engine_.place();
+    switch (function) {
+      case Function::allreduce:
+        return engine_.run(
+            collectives::all_reduce_request(in_.data(), out_.data(), all_, DataType::f32, ReduceOp::sum));
+      case Function::bcast:
+        return engine_.run(
+            collectives::broadcast_request(place, in_.data(), in_.data(), all_, DataType::f32, 0));
+      case Function::reduce_scatter:
+      case Function::reduce_scatter_block:
+        return engine_.run(collectives::reduce_scatter_request(place, in_.data(), out_.data(), each_,
+                                                               DataType::f32, ReduceOp::sum));
+      case Function::allgather:
+        return engine_.run(
+            collectives::all_gather_request(place, in_.data(), out_.data(), each_, DataType::f32));
+    }
+  }
+
+  void by_mpi(Function function) {
+    const int each = static_cast<int>(each_);
+    const int all = static_cast<int>(all_);
+    switch (function) {
+      case Function::allreduce:
+        PMPI_Allreduce(in_.data(), out_.data(), all, MPI_FLOAT, MPI_SUM, communicator_);
+        break;
+      case Function::bcast:
+        PMPI_Bcast(in_.data(), all, MPI_FLOAT, 0, communicator_);
+        break;
+      case Function::reduce_scatter:
+      case Function::reduce_scatter_block:
+        PMPI_Reduce_scatter_block(in_.data(), out_.data(), each, MPI_FLOAT, MPI_SUM, communicator_);
+        break;
+      case Function::allgather:
+        PMPI_Allgather(in_.data(), each, MPI_FLOAT, out_.data(), each, MPI_FLOAT, communicator_);
+        break;
+    }
+  }
+
+  collectives::CommunicatorImpl& engine_;
+  MPI_Comm communicator_;
+  std::vector<std::byte> in_;
+  std::vector<std::byte> out_;
+  std::size_t each_ = 0;  // elements of a rank's piece
+  std::size_t all_ = 0;
+  std::vector<double> times_;  // of the engine, then of MPI
+  double spent_ = 0;
+};
+
+}  // namespace
+
+ServedSizes ServedSizes::all() noexcept {
+  ServedSizes sizes;
+  sizes.by_function_.fill(~std::uint64_t{0});
+  return sizes;
+}
+
+ServedSizes ServedSizes::measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator) {
+  Trial trial(engine, communicator);
+  ServedSizes sizes;
+  sizes.by_function_.fill(1);  // what has no bytes needs no MPI
+  // Of two sizes tried, each stands for those that are nearer to it; the first and last for all beyond.
+  std::uint64_t widths = ~std::uint64_t{1};
+  for (std::size_t bytes = least_bytes; bytes <= most_bytes; bytes *= 4) {
+    for (const Function function :
+         {Function::allreduce, Function::bcast, Function::reduce_scatter_block, Function::allgather}) {
+      if (trial.spent() > most_seconds) return sizes;
+      std::uint64_t& served = sizes.by_function_[as_index(function)];
+      served = (served & ~widths) | (trial.engine_is_faster(function, bytes) ? widths : 0);
+    }
+    sizes.by_function_[as_index(Function::reduce_scatter)] =
+        sizes.by_function_[as_index(Function::reduce_scatter_block)];
+    widths = ~std::uint64_t{0} << (std::bit_width(bytes) + 1);
+  }
+  return sizes;
+}
+
+}  // namespace ddl::mpi
