@@ -139,6 +139,8 @@ Attempt reduce_scatter(const Call& call, const void* from, void* to, const int* 
 
 Attempt reduce_scatter_block(const Call& call, const void* from, void* to, int count, MPI_Datatype type,
                              MPI_Op op) {
+  const std::size_t bytes = count < 0 ? 0 : call.ranks() * as_index(count) * plain_bytes(type);
+  if (bytes != 0 && !call.is_worth(bytes)) return PassedOn::slower;
   return reduce_scatter_pieces(call, from, to, std::vector(call.ranks(), count), type, op);
 }
 
@@ -149,13 +151,13 @@ Attempt all_gather(const Call& call, const void* send, int send_count, MPI_Datat
   std::optional<TypedBuffer> to =
       TypedBuffer::of(receive, receive_count * static_cast<std::int64_t>(call.ranks()), receive_type);
   if (!to) return PassedOn::arguments;
+  if (!call.is_worth(to->bytes())) return PassedOn::slower;
   const std::size_t bytes = to->bytes() / call.ranks();
   std::optional<TypedBuffer> from;  // empty: in place
   if (send != MPI_IN_PLACE) {
     from = TypedBuffer::of(send, send_count, send_type);
     if (!from || from->bytes() * call.ranks() != to->bytes()) return PassedOn::arguments;
   }
-  if (!call.is_worth(to->bytes())) return PassedOn::slower;
   from ? from->pack() : to->pack();
   const collectives::Place place = call.communicator.place();
   const void* const input = from ? from->data() : to->data() + as_index(place.rank) * bytes;
