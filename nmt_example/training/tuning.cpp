@@ -44,6 +44,18 @@ ParsedOptions options_of(const Options& options, const Tuning& tuning, const Tun
   return parsed;
 }
 
+void check(const Options& options, const Tuning& tuning) {
+  validate(options);
+  const std::int64_t last = tuning.last_step(tuning.rungs() - 1);
+  const Length& end = options.num_train_steps;
+  if (!end.is_known() || end >= last) return;
+  throw ddl::Error(
+      ddl::ErrorCode::invalid_argument,
+      fmt::format("--num_train_steps: found {}, expected at least {}, which the last of {} rungs "
+                  "reaches; give more, or a smaller --rung_steps, or fewer --candidates",
+                  end.text(), last, tuning.rungs()));
+}
+
 /// Throws `mismatch` unless a search that was begun has the same settings.
 void check_same(const Tuning& begun, const Tuning& asked, const std::string& path) {
   std::vector<std::string> differences;
@@ -166,7 +178,7 @@ std::optional<Tuning> tune(ddl::Context& context, const ParsedOptions& parsed, s
   Tuning tuning = begun_or_new(context, options, *tuned);
   context.on_all_ranks("check the candidates", [&] {
     for (const TuningCandidate& candidate : tuning.candidates)
-      validate(options_of(options, tuning, candidate).options);
+      check(options_of(options, tuning, candidate).options, tuning);
   });
   std::optional<VocabularyPair> vocabularies;
   const bool some_begin = std::ranges::any_of(

@@ -166,5 +166,17 @@ TEST_F(TuningRun, GoesOnFromCheckpointsAndFromWhereItWas) {
   });
 }
 
+// The rungs' steps would be said, and fewer trained.
+TEST_F(TuningRun, RefusesATrainingThatEndsBeforeTheLastRung) {
+  ParsedOptions parsed = options("short");
+  parsed.options.num_train_steps = 5;
+  ddl::run_in_process(2, [&](ddl::Context& context) {
+    std::ostringstream out;
+    const ddl::Error error = ddl::test::error_of([&] { tune(context, parsed, out); });
+    EXPECT_EQ(error.code(), ddl::ErrorCode::invalid_argument);
+    ddl::test::expect_parts(error.what(), {"--num_train_steps: found 5", "at least 6", "2 rungs"});
+  });
+}
+
 }  // namespace
 }  // namespace nmt
