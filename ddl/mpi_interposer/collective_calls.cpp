@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
+#include "collectives/executor/waiting.hpp"
 #include "ddl/mpi_interposer/interposer.hpp"
 #include "ddl/mpi_interposer/typed_buffer.hpp"
 
@@ -34,6 +35,7 @@ struct Call {
 
   /// `bytes` is as for `is_worth`: all ranks see the same, so no rank waits for one that has nothing to send.
   void run(const collectives::Request& request, std::size_t bytes) const {
+    const collectives::Meanwhile meanwhile(&Interposer::drive_mpi);
     tally.served(function, bytes);
     if (bytes != 0) communicator.run(request);
   }

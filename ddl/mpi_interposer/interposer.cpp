@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <type_traits>
 
+#include "collectives/executor/waiting.hpp"
 #include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
@@ -102,6 +103,7 @@ Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
 }
 
 Interposer::Served* Interposer::open(MPI_Comm communicator) {
+  const collectives::Meanwhile meanwhile(&drive_mpi);
   Served made = make(communicator);
   const std::lock_guard lock(mutex_);
   Served& added = served_.emplace_back(std::move(made));

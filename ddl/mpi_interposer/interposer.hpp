@@ -15,7 +15,6 @@
 #include <utility>
 #include <vector>
 
-#include "collectives/executor/waiting.hpp"
 #include "ddl/context.hpp"
 #include "ddl/context/agreement.hpp"
 #include "ddl/error.hpp"
@@ -124,10 +123,9 @@ class Interposer {
   bool release(void* data);
 
   /// Runs `body`, a call on the MPI communicator that returns an MPI error code, and turns its exceptions
-  /// into error codes. MPI's messages progress while it waits.
+  /// into error codes.
   template <typename F>
   static int guarded(MPI_Comm communicator, F&& body) {
-    const collectives::Meanwhile meanwhile(&drive_mpi);
     try {
       return std::forward<F>(body)();
     } catch (...) {
@@ -135,7 +133,7 @@ class Interposer {
     }
   }
 
-  /// Progresses MPI's messages.
+  /// Progresses MPI's messages, for `collectives::Meanwhile`.
   static void drive_mpi();
 
  private:
