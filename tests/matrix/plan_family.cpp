@@ -71,15 +71,18 @@ std::optional<Plan> plan_of(Family family, Collective collective, int ranks) {
       plan.chunks = 3;
       dimensions({Algorithm::ring, Algorithm::ring});
       return plan;
-    case Family::mixed:
+    case Family::mixed: {
       plan.decomposition = two_groups(ranks);
       plan.chunks = 2;
+      // A two_shot from or to a root needs equal groups.
+      const bool has_root = collective == Collective::broadcast || collective == Collective::reduce;
+      const Algorithm first = has_root && plan.decomposition.ragged() ? Algorithm::tree : Algorithm::two_shot;
       std::ranges::reverse(plan.order);
       plan.order_name = "in reverse";
-      dimensions({Algorithm::two_shot, can(collective, Algorithm::halving_doubling)
-                                           ? Algorithm::halving_doubling
-                                           : Algorithm::tree});
+      dimensions({first, can(collective, Algorithm::halving_doubling) ? Algorithm::halving_doubling
+                                                                      : Algorithm::tree});
       return plan;
+    }
     case Family::ragged: {
       const int second = (ranks - 2) / 2;
       if (second < 1) return std::nullopt;
