@@ -31,9 +31,10 @@ class ServedSizes {
  public:
   static ServedSizes all() noexcept;
   /// Those at which the engine took at most nine tenths of MPI's time when both were tried, from 16 bytes to
-  /// 4 MiB, each call after a barrier, by the medians of the slowest ranks' times. Collective over `communicator`, whose
-  /// ranks are `engine`'s. Takes some hundredths of a second on a host, and about a second at most: sizes
-  /// that are left then are served if the one before them is. Throws what a collective throws.
+  /// 4 MiB, each call after a barrier, by the medians of the slowest ranks' times. Collective over
+  /// `communicator`, whose ranks are `engine`'s. Takes some hundredths of a second on a host; over a slow
+  /// network no more sizes are tried after a second, and those that are left are served if the one before
+  /// them is. Throws what a collective throws.
   static ServedSizes measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator);
 
   /// `bytes`: of a rank's largest buffer, which is the same on all ranks.
