@@ -217,15 +217,15 @@ void Driver::place_elements(OperationState& operation) {
   const bool in_place = buffers.input == buffers.output && all_in_output;
   if (in_place || !program.reads_mixtures()) return;
   const std::size_t end = std::min(buffers.input_end, program.count());
-  const auto copy_range = [&](std::size_t from, std::size_t to) {
+  const auto copy = [&](std::size_t from, std::size_t to) {
     if (from >= to) return;
     copy_bytes(operation.target(from), buffers.input + from * operation.element,
                (to - from) * operation.element);
   };
   // The output and the work memory are different places.
-  copy_range(buffers.input_begin, std::min(end, buffers.begin));
-  copy_range(std::max(buffers.input_begin, buffers.begin), std::min(end, buffers.end));
-  copy_range(std::max(buffers.input_begin, buffers.end), end);
+  copy(buffers.input_begin, std::min(end, buffers.begin));
+  copy(std::max(buffers.input_begin, buffers.begin), std::min(end, buffers.end));
+  copy(std::max(buffers.input_begin, buffers.end), end);
   operation.input_was_copied = true;
 }
 
@@ -233,18 +233,18 @@ void Driver::place_elements(OperationState& operation) {
 void Driver::deliver(const OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const Buffers& buffers = operation.call.buffers;
-  const auto copy_range = [&](const std::byte* from, std::size_t begin, std::size_t end) {
+  const auto copy = [&](const std::byte* from, std::size_t begin, std::size_t end) {
     const std::size_t offset = begin * operation.element;
     copy_bytes(buffers.output + offset, from + offset, (end - begin) * operation.element);
   };
   if (operation.all_in_work) {
-    copy_range(operation.work_memory.get(), buffers.begin, std::min(buffers.end, program.count()));
+    copy(operation.work_memory.get(), buffers.begin, std::min(buffers.end, program.count()));
   }
   if (buffers.input != buffers.output && !operation.input_was_copied) {
     for (const PreparedProgram::Range& range : program.unwritten()) {
       const std::size_t begin = std::max({range.begin, buffers.begin, buffers.input_begin});
       const std::size_t end = std::min({range.end, buffers.end, buffers.input_end});
-      if (begin < end) copy_range(buffers.input, begin, end);
+      if (begin < end) copy(buffers.input, begin, end);
     }
   }
 }

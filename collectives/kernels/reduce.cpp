@@ -41,7 +41,7 @@ InstructionSet find_instruction_set() noexcept {
 InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
 #endif
 
-/// Where memmove may be slow: see `copy_bytes`. Larger copies pass the caches in memmove.
+/// Where memmove may be slow: see `copy_bytes`. Smaller and larger copies it makes with vectors, too.
 constexpr std::size_t least_slow = std::size_t{4} << 10;
 constexpr std::size_t most_slow = std::size_t{8} << 20;
 

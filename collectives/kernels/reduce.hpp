@@ -43,9 +43,9 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
                  std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
                  Stores stores = Stores::automatic) noexcept;
 
-/// Copies as memmove does. Where glibc copies with `rep movsb`, which AMD's processors from Zen 3 on do at a
-/// sixth of their rate if the buffers' places in their pages differ little (glibc bug 30994), copies
-/// with vectors.
+/// Copies as memmove does, and with vectors where glibc may copy with `rep movsb` on AMD's processors: from
+/// Zen 3 on, these do that at a sixth of their rate if the buffers' places in their pages differ little
+/// (glibc bug 30994).
 void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept;
 /// With the vectors of an instruction set, which the machine must have. At least 64 bytes; no overlap.
 void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept;

@@ -140,7 +140,7 @@ std::shared_ptr<collectives::CommunicatorImpl> Interposer::engine_of(MPI_Comm co
   }
 }
 
-/// Measures once for all communicators whose ranks are placed alike, unless rank 0 has not been in one.
+/// What rank 0 has for communicators whose ranks are placed alike, measured if it has nothing.
 ServedSizes Interposer::sizes_of(collectives::CommunicatorImpl& engine, MPI_Comm communicator) {
   std::vector<int> hosts;
   for (int rank = 0; rank < engine.size(); ++rank) hosts.push_back(engine.rank_map().host_of(rank));
@@ -153,7 +153,7 @@ ServedSizes Interposer::sizes_of(collectives::CommunicatorImpl& engine, MPI_Comm
     const std::lock_guard lock(mutex_);
     if (const auto found = measured_.find(hosts); found != measured_.end()) known = {found->second, true};
   }
-  // Others may have measured in other company, and found something else.
+  // Other ranks may have measured with others, and found something else.
   PMPI_Bcast(&known, sizeof known, MPI_BYTE, 0, communicator);
   if (!known.is_known) known.sizes = ServedSizes::measured(engine, communicator);
   const std::lock_guard lock(mutex_);
