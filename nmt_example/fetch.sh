@@ -45,11 +45,12 @@ transfer() {
 
 count_lines() { wc -l <"$1" | tr -d ' '; }
 
-# same_lines PREFIX: PREFIX.en and PREFIX.de must have the same number of lines, at least one.
+# same_lines PREFIX [A B]: PREFIX.A and PREFIX.B (en and de) must have the same number of lines, at least one.
 same_lines() {
-  local english german
-  english=$(count_lines "$1.en")
-  german=$(count_lines "$1.de")
-  [[ $english == "$german" ]] || fail "$1.en has $english lines but $1.de has $german; remove them and the downloads, and run again"
-  [[ $english != 0 ]] || fail "$1.en and $1.de are empty"
+  local one=$1.${2:-en} other=$1.${3:-de}
+  local lines other_lines
+  lines=$(count_lines "$one")
+  other_lines=$(count_lines "$other")
+  [[ $lines == "$other_lines" ]] || fail "$one has $lines lines but $other has $other_lines; remove them and the downloads, and run again"
+  [[ $lines != 0 ]] || fail "$one and $other are empty"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs the missing packages that the build needs, with apt and without questions:
-#   install_dependencies.sh build [tests] [fuzz]
+#   install_dependencies.sh [--list] build [tests] [fuzz] [cross]
+# --list: prints the parts' packages, installed or not, and does nothing.
 # On systems without apt it only lists the libraries; CMake then finds them.
 set -euo pipefail
 
@@ -14,25 +15,38 @@ build_packages=(
 test_packages=(libgtest-dev libboost-context-dev iproute2 dpkg-dev file python3-numpy python3-mpi4py doxygen
   graphviz help2man)
 fuzz_packages=(clang libclang-rt-dev)
+cross_packages=(cmake ninja-build pkg-config mmdebstrap arch-test qemu-user-static g++-aarch64-linux-gnu
+  g++-powerpc64le-linux-gnu)
 needed="a C++20 compiler (GCC 12 or newer), CMake 3.22, Ninja, pkg-config, Open MPI 4.1, UCX 1.12, hwloc 2,
 oneDNN 2.6, SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann-json, Expat and zlib;
 yaml-cpp, if --config shall read YAML, and Cairo, if ddl_nmt report shall draw"
 needed_for_tests="; for the tests GoogleTest, Boost.Context if there is CUDA, iproute2 for the emulated cluster,
 Graphviz, and Python 3 with numpy"
 needed_for_fuzz="; for fuzzing Clang with libFuzzer"
+needed_for_cross="; for other architectures cross compilers, QEMU for user programs, and mmdebstrap"
 
 packages=()
+list=
+if [ "${1:-}" = --list ]; then
+  list=yes
+  shift
+fi
 for part in "$@"; do
   case $part in
     build) packages+=("${build_packages[@]}") ;;
     tests) packages+=("${test_packages[@]}") needed+=$needed_for_tests ;;
     fuzz) packages+=("${fuzz_packages[@]}") needed+=$needed_for_fuzz ;;
+    cross) packages+=("${cross_packages[@]}") needed+=$needed_for_cross ;;
     *)
-      echo "install_dependencies.sh: unknown part '$part'; parts are: build tests fuzz" >&2
+      echo "install_dependencies.sh: unknown part '$part'; parts are: build tests fuzz cross" >&2
       exit 2
       ;;
   esac
 done
+if [ "$list" ]; then
+  printf '%s\n' "${packages[@]}"
+  exit 0
+fi
 
 if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   printf 'This is not Debian or Ubuntu, so nothing is installed. Needed are %s.\n' "$needed"

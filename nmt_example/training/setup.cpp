@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
+#include "nmt_example/backend/products.hpp"
 
 namespace nmt {
 
@@ -76,6 +77,12 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
         backend->use_lstm(options.rnn == LstmMethod::automatic ? LstmMethod::loop : options.rnn);
     if (!why_not.empty()) throw ddl::Error(ddl::ErrorCode::unsupported, why_not);
   });
+  if (context.is_root() && options.dtype == Dtype::mixed && options.device == DeviceKind::cpu &&
+      !cpu::has_fast_bf16()) {
+    context.log().notice(
+        "--dtype=mixed: this processor has no instructions for products of bf16, so that they are converted to "
+        "f32 first; --dtype=f32 computes faster here");
+  }
   return backend;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# data_scripts_test.sh NMT_EXAMPLE: runs get_multi30k.sh and get_wmt16.sh on local stand-ins for the downloads. Otherwise
+# data_scripts_test.sh NMT_EXAMPLE: runs the get_*.sh scripts on local stand-ins for the downloads. Otherwise
 # users might get half a corpus.
 set -euo pipefail
 scripts=$1
@@ -61,6 +61,31 @@ check "multi30k: ... with both numbers" says "1014 lines but"
 check "multi30k: two directories are refused" refuses multi30k a b
 check "multi30k: --help explains" passes multi30k --help
 check "multi30k: ... the variable" says "MULTI30K_URL"
+
+# --- IWSLT15 ---
+upstream=$work/iwslt15-upstream
+mkdir "$upstream"
+for part in train.en:133317 train.vi:133317 tst2012.en:1553 tst2012.vi:1553 tst2013.en:1268 tst2013.vi:1268 \
+  vocab.en:17191 vocab.vi:7709; do
+  seq "${part#*:}" >"$upstream/${part%:*}"
+done
+export IWSLT15_URL=file://$upstream
+iwslt15() { bash "$scripts/get_iwslt15.sh" "$@"; }
+
+check "iwslt15: gets all files" passes iwslt15 "$work/i"
+check "iwslt15: the last line is there" equal "$(tail -1 "$work/i/train.vi")" 133317
+check "iwslt15: leaves the eight files only" equal "$(ls "$work/i" | wc -l | tr -d ' ')" 8
+mv "$upstream" "$upstream.away"
+check "iwslt15: run again, downloads nothing" passes iwslt15 "$work/i"
+mv "$upstream.away" "$upstream"
+seq 7708 >"$upstream/vocab.vi"
+check "iwslt15: a wrong number of lines is refused" refuses iwslt15 "$work/i2"
+check "iwslt15: ... with both numbers" says "7708 lines, expected 7709"
+seq 1552 >"$upstream/tst2012.vi"
+check "iwslt15: unequal languages are refused" refuses env IWSLT15_CHECK_LINES=0 bash "$scripts/get_iwslt15.sh" "$work/i3"
+check "iwslt15: ... by name" says "tst2012.vi has 1552"
+check "iwslt15: --help explains" passes iwslt15 --help
+check "iwslt15: ... the variable" says "IWSLT15_URL"
 
 # --- WMT16 ---
 upstream=$work/wmt16-upstream

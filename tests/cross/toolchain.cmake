@@ -1,0 +1,32 @@
+# Compiles for another Debian architecture with Debian's cross compilers; run.sh makes the root with its packages:
+#   cmake --toolchain tests/cross/toolchain.cmake -DDDL_CROSS_ARCHITECTURE=arm64 -DDDL_CROSS_ROOT=DIR ...
+set(CMAKE_TRY_COMPILE_PLATFORM_VARIABLES DDL_CROSS_ARCHITECTURE DDL_CROSS_ROOT)
+set(CMAKE_SYSTEM_NAME Linux)
+if(DDL_CROSS_ARCHITECTURE STREQUAL "arm64")
+  set(CMAKE_SYSTEM_PROCESSOR aarch64)
+  set(CMAKE_LIBRARY_ARCHITECTURE aarch64-linux-gnu)
+elseif(DDL_CROSS_ARCHITECTURE STREQUAL "ppc64el")
+  set(CMAKE_SYSTEM_PROCESSOR ppc64le)
+  set(CMAKE_LIBRARY_ARCHITECTURE powerpc64le-linux-gnu)
+else()
+  message(FATAL_ERROR "DDL_CROSS_ARCHITECTURE is '${DDL_CROSS_ARCHITECTURE}', expected arm64 or ppc64el")
+endif()
+set(CMAKE_C_COMPILER ${CMAKE_LIBRARY_ARCHITECTURE}-gcc)
+set(CMAKE_CXX_COMPILER ${CMAKE_LIBRARY_ARCHITECTURE}-g++)
+
+set(CMAKE_SYSROOT ${DDL_CROSS_ROOT})
+set(CMAKE_FIND_ROOT_PATH ${DDL_CROSS_ROOT})
+set(CMAKE_FIND_ROOT_PATH_MODE_PROGRAM NEVER)
+set(CMAKE_FIND_ROOT_PATH_MODE_LIBRARY ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_INCLUDE ONLY)
+set(CMAKE_FIND_ROOT_PATH_MODE_PACKAGE ONLY)
+set(libraries ${DDL_CROSS_ROOT}/usr/lib/${CMAKE_LIBRARY_ARCHITECTURE})
+set(ENV{PKG_CONFIG_SYSROOT_DIR} ${DDL_CROSS_ROOT})
+set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig:${DDL_CROSS_ROOT}/usr/share/pkgconfig)
+
+# FindMPI would have to run the compiler's wrapper. The tests run within the root, where these paths hold.
+set(MPI_C_LIB_NAMES mpi)
+set(MPI_C_HEADER_DIR ${libraries}/openmpi/include)
+set(MPI_mpi_LIBRARY ${libraries}/openmpi/lib/libmpi.so)
+set(MPIEXEC_EXECUTABLE /usr/bin/mpirun)
+set(Python3_EXECUTABLE /usr/bin/python3)
