@@ -14,6 +14,10 @@ namespace ddl::collectives {
 inline void pause_briefly() noexcept {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");  // "yield" does nothing on most cores
+#elif defined(__powerpc64__)
+  asm volatile("or 27,27,27" ::: "memory");  // "yield": leaves the core to its other threads
 #endif
 }
 

@@ -8,6 +8,8 @@
 #include <cstdint>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 namespace ddl::collectives {
@@ -20,6 +22,9 @@ constexpr std::size_t width = 64;
 #define DDL_KERNELS_AVX2
 constexpr std::size_t width = 32;
 #else
+#if defined(__aarch64__)
+#define DDL_KERNELS_NEON
+#endif
 constexpr std::size_t width = 16;
 #endif
 
@@ -126,7 +131,7 @@ struct BrainFloat {
   }
 };
 
-#if defined(DDL_KERNELS_AVX512) || defined(DDL_KERNELS_AVX2)
+#if defined(DDL_KERNELS_AVX512) || defined(DDL_KERNELS_AVX2) || defined(DDL_KERNELS_NEON)
 
 /// The first half of the elements is in `a`, the second in `b`.
 struct Half {
@@ -154,19 +159,24 @@ struct Half {
   [[gnu::always_inline]] static __m256i rounded(Floats value) {
     return _mm512_maskz_cvtps_ph(all, value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   }
-#else
+#elif defined(DDL_KERNELS_AVX2)
   [[gnu::always_inline]] static Floats widened(const std::byte* from) {
     return _mm256_cvtph_ps(load<__m128i>(from));
   }
   [[gnu::always_inline]] static __m128i rounded(Floats value) {
     return _mm256_cvtps_ph(value, _MM_FROUND_TO_NEAREST_INT);
   }
+#else
+  [[gnu::always_inline]] static Floats widened(const std::byte* from) {
+    return vcvt_f32_f16(load<float16x4_t>(from));
+  }
+  [[gnu::always_inline]] static float16x4_t rounded(Floats value) { return vcvt_f16_f32(value); }
 #endif
 };
 
 #else
 
-/// Gives the bits of the F16C instructions. Even elements are in `a`, odd ones in `b`.
+/// Gives the bits of the instructions above. Even elements are in `a`, odd ones in `b`.
 struct Half {
   using Number = float;
   using Value = FloatPair;

@@ -38,12 +38,23 @@ struct HalfWire {
   [[gnu::always_inline]] static void widen(const std::uint16_t* packed, float* values) {
     _mm256_storeu_ps(values, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(packed))));
   }
+#elif defined(DDL_KERNELS_NEON)
+  static constexpr std::size_t four = eight / 2;
+
+  [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {
+    Half::put<false>(reinterpret_cast<std::byte*>(packed), {load<Floats>(values), load<Floats>(values + four)});
+  }
+  [[gnu::always_inline]] static void widen(const std::uint16_t* packed, float* values) {
+    const FloatPair pair = Half::get(reinterpret_cast<const std::byte*>(packed));
+    store(values, pair.a);
+    store(values + four, pair.b);
+  }
 #else
   // `Half` holds eight numbers, with even and odd ones apart.
   static_assert(width == eight * sizeof(std::uint16_t));
 
   [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {
-    FloatPair pair;
+    FloatPair pair{};
     for (std::size_t i = 0; i < eight; ++i) (i % 2 == 0 ? pair.a : pair.b)[i / 2] = values[i];
     Half::put<false>(reinterpret_cast<std::byte*>(packed), pair);
   }

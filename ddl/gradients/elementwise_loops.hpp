@@ -56,6 +56,8 @@ using HalfOfFloats = collectives::VectorType<float, collectives::width / 2>::typ
 [[gnu::always_inline]] inline Floats fused(Floats a, Floats b, Floats c) {
 #if defined(__AVX2__)
   return _mm256_fmadd_ps(a, b, c);
+#elif defined(__aarch64__)
+  return vfmaq_f32(c, a, b);
 #else
   Floats result;
   for (std::size_t lane = 0; lane < float_lanes; ++lane) result[lane] = fused(a[lane], b[lane], c[lane]);
