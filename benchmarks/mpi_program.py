@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what an unmodified MPI program gains by libddl_mpi: runs mpi_collectives alternately with and without it, on
-this host (2 and 4 processes) or on the emulated cluster (4x4), and prints times and their ratios. A time is the median
-over rounds of the program's medians. The machine should be otherwise idle."""
+this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI, and prints times and
+their ratios. A time is the median over rounds of the program's medians. The machine should be otherwise idle."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ import pathlib
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 HOST_SIZES = [16, 128, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
@@ -37,23 +38,23 @@ def times_of(command, environment):
     return found
 
 
-def compare(where, launch, program, library, sizes, options, rounds):
-    """Returns JSON rows with the medians over `rounds` rounds, with and without the library."""
+def compare(where, ways, sizes, options, rounds):
+    """Runs each way's command in turns. Returns JSON rows with the medians over `rounds` rounds; the ratio is that of the
+    fastest way without libddl_mpi to the way "ddl"."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
-    ways = {"without": ["env"], "with": ["env", f"LD_PRELOAD={library}"]}
     runs = {way: [] for way in ways}
     for _ in range(rounds):
-        for way, prefix in ways.items():
-            command = launch + prefix + [str(program), *options, *map(str, sizes)]
-            runs[way].append(times_of(command, environment))
+        for way, command in ways.items():
+            runs[way].append(times_of(command + [*options, *map(str, sizes)], environment))
     rows = []
-    for name, size in runs["with"][0]:
+    for name, size in runs["ddl"][0]:
         medians = {way: statistics.median(run[name, size] for run in found) for way, found in runs.items()}
+        best = min(time for way, time in medians.items() if way != "ddl")
         rows.append({"where": where, "collective": name, "bytes": size, "memory":
                      "MPI_Alloc_mem" if "--allocated" in options else "malloc",
                      "calls": "after barriers" if "--barriers" in options else "back to back", "rounds": rounds,
-                     "mpi_us": round(medians["without"], 2), "ddl_us": round(medians["with"], 2),
-                     "ratio": round(medians["without"] / medians["with"], 2)})
+                     **{f"{way}_us": round(time, 2) for way, time in medians.items()},
+                     "ratio": round(best / medians["ddl"], 2)})
     return rows
 
 
@@ -64,15 +65,28 @@ def print_table(rows):
     for where in dict.fromkeys(map(series, rows)):
         chosen = [row for row in rows if series(row) == where]
         names = list(dict.fromkeys(row["collective"] for row in chosen))
-        print(f"\n{where[0]}, memory from {where[1]}, calls {where[2]}: MPI's time divided by that with libddl_mpi (us without -> with)")
+        ways = [field for field in chosen[0] if field.endswith("_us")]
+        print(f"\n{where[0]}, memory from {where[1]}, calls {where[2]}: the fastest MPI's time divided by that with "
+              f"libddl_mpi ({', '.join(ways)})")
         print("| bytes | " + " | ".join(names) + " |")
         print("| --- " * (len(names) + 1) + "|")
         for size in dict.fromkeys(row["bytes"] for row in chosen):
             cells = []
             for name in names:
                 row = next(r for r in chosen if r["collective"] == name and r["bytes"] == size)
-                cells.append(f"{row['ratio']:.2f} ({row['mpi_us']:.4g} -> {row['ddl_us']:.4g})")
+                cells.append(f"{row['ratio']:.2f} ({', '.join(f'{row[way]:.4g}' for way in ways)})")
             print(f"| {size_text(size)} | " + " | ".join(cells) + " |")
+
+
+def intel_program(prefix, build):
+    """Compiles mpi_collectives for Intel MPI."""
+    program = f"{build}/mpi_collectives"
+    done = subprocess.run(["cc", "-O2", f"-I{prefix}/include", str(HERE / "mpi_collectives.c"), "-o", program,
+                           f"-L{prefix}/lib", "-lmpi", f"-Wl,-rpath,{prefix}/lib"])
+    if done.returncode != 0:
+        sys.exit(f"mpi_program.py: --intel={prefix}: expected an environment with impi-rt and impi-devel from PyPI, with "
+                 "include/mpi.h and lib/libmpi.so")
+    return program
 
 
 def main():
@@ -84,6 +98,8 @@ def main():
     parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
     parser.add_argument("--barriers", action="store_true", help="a barrier before each call, not calls back to back")
     parser.add_argument("--rounds", type=int, default=3, help="runs with and without the library (default: %(default)s)")
+    parser.add_argument("--intel", type=pathlib.Path, metavar="DIR",
+                        help="also Intel MPI, on this host: a Python environment with `pip install impi-rt impi-devel`")
     parser.add_argument("--json", metavar="FILE", help="append a JSON line per row")
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build" / "bin",
                         help="where the programs are (default: build/bin, and the library ../lib)")
@@ -93,7 +109,13 @@ def main():
     for path in (program, library):
         if not path.exists():
             parser.error(f"{path} is missing; build first, or give --bin")
+    if arguments.intel and arguments.cluster:
+        parser.error("--intel is for one host, --cluster for the emulated cluster; give one of them")
     options = ["--allocated"] * arguments.allocated + ["--barriers"] * arguments.barriers
+
+    def ways(launch):
+        return {"mpi": launch + [str(program)], "ddl": launch + ["env", f"LD_PRELOAD={library}", str(program)]}
+
     rows = []
     if arguments.cluster:
         cluster = ["bash", str(HERE / "emulated_cluster.sh")]
@@ -102,15 +124,18 @@ def main():
         try:
             launch = cluster + ["run", *name, "--placement", arguments.placement, "--"]
             where = f"emulated 4x4, placed by {arguments.placement}"
-            rows += compare(where, launch, program, library, CLUSTER_SIZES, options + ["--iterations", "3"],
-                            arguments.rounds)
+            rows += compare(where, ways(launch), CLUSTER_SIZES, options + ["--iterations", "3"], arguments.rounds)
         finally:
             subprocess.run(cluster + ["down", *name], check=True)
     else:
-        for ranks in (2, 4):
-            launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-            rows += compare(f"one host, {ranks} processes", launch, program, library, HOST_SIZES,
-                            options + ["--iterations", "5"], arguments.rounds)
+        with tempfile.TemporaryDirectory() as build:
+            intel = arguments.intel and arguments.intel.resolve()
+            peer = intel_program(intel, build) if intel else None
+            for ranks in (2, 4):
+                launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
+                peers = {"intel": [f"{intel}/bin/mpiexec", "-n", str(ranks), peer]} if peer else {}
+                rows += compare(f"one host, {ranks} processes", ways(launch) | peers, HOST_SIZES,
+                                options + ["--iterations", "5"], arguments.rounds)
     print_table(rows)
     if arguments.json:
         with open(arguments.json, "a") as out:
