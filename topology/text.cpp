@@ -1,8 +1,11 @@
 #include "topology/text.hpp"
 
 #include <fmt/format.h>
+#include <locale.h>
+#include <stdlib.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -19,6 +22,25 @@ std::string significant(double value, int digits) {
 }
 
 }  // namespace
+
+#if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 200000
+template <>
+std::from_chars_result read_number(const char* first, const char* last, double& number) {
+  static const locale_t plain = newlocale(LC_ALL_MASK, "C", nullptr);
+  // strtod also takes blanks, signs and hexadecimal digits, and needs an end.
+  const std::string_view text(first, static_cast<std::size_t>(last - first));
+  const std::string digits(text.substr(0, text.find_first_not_of("0123456789.-eE+")));
+  if (digits.empty() || digits[0] == '+') return {first, std::errc::invalid_argument};
+  char* end = nullptr;
+  errno = 0;
+  const double read = strtod_l(digits.c_str(), &end, plain);
+  if (end == digits.c_str()) return {first, std::errc::invalid_argument};
+  const char* const rest = first + (end - digits.c_str());
+  if (errno == ERANGE) return {rest, std::errc::result_out_of_range};
+  number = read;
+  return {rest, std::errc{}};
+}
+#endif
 
 std::string format_bytes(double bytes) {
   if (bytes < 9999.5) return fmt::format("{:.0f} B", bytes);

@@ -11,12 +11,22 @@
 
 namespace ddl {
 
+/// std::from_chars without formats. LLVM's standard library has it for floating-point numbers from version 20 on.
+template <typename Number>
+std::from_chars_result read_number(const char* first, const char* last, Number& number) {
+  return std::from_chars(first, last, number);
+}
+#if defined(_LIBCPP_VERSION) && _LIBCPP_VERSION < 200000
+template <>
+std::from_chars_result read_number(const char* first, const char* last, double& number);
+#endif
+
 /// The number that the whole text spells, with no character left over.
 template <typename Number>
 std::optional<Number> parse_whole(std::string_view text) {
   Number number{};
   const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, number);
+  const auto [end, error] = read_number(text.data(), last, number);
   return error == std::errc{} && end == last ? std::optional(number) : std::nullopt;
 }
 

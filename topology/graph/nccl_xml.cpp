@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <initializer_list>
 #include <map>
 #include <set>
@@ -197,7 +196,7 @@ class HostFile {
     if (lanes == 0 || lanes == unknown_lanes) lanes = default_lanes;
     double speed = 0;
     if (const std::string* const written = pci.attribute("link_speed")) {
-      std::from_chars(written->data(), written->data() + written->size(), speed);
+      read_number(written->data(), written->data() + written->size(), speed);
     }
     return figures::nccl::pcie_bandwidth(speed, lanes);
   }

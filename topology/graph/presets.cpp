@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <optional>
 #include <utility>
 
@@ -179,8 +178,7 @@ double parse_rate(std::string_view text, std::string_view rate) {
   constexpr std::array<std::pair<std::string_view, double>, 4> units = {
       {{"kbit", 1e-6}, {"mbit", 1e-3}, {"gbit", 1}, {"tbit", 1e3}}};
   double number = 0;
-  const auto [end, error] =
-      std::from_chars(rate.data(), rate.data() + rate.size(), number, std::chars_format::fixed);
+  const auto [end, error] = read_number(rate.data(), rate.data() + rate.size(), number);
   const std::string_view unit(end, as_index(rate.data() + rate.size() - end));
   const auto* const known = std::ranges::find(units, unit, &std::pair<std::string_view, double>::first);
   const double bandwidth = known == units.end() ? 0 : network_bandwidth(number * known->second);
