@@ -58,7 +58,6 @@ void Interposer::stop() { delete current_.exchange(nullptr); }
 Interposer::Interposer() : context_(Context::from_environment()) {
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
-  PMPI_Add_error_class(&error_class_);
   const auto forgotten = [](MPI_Comm, int, void* value, void*) {
     // `current` is null during MPI_Finalize, when the Interposer and its communicators are gone.
     if (Interposer* const self = current()) self->forget(static_cast<Served*>(value));
@@ -183,13 +182,14 @@ bool Interposer::release(void* data) {
   return allocated_.erase(data) != 0;
 }
 
-/// Returns what the communicator's error handler gets. Reports only the first error, because later ones
-/// follow from it.
+/// Returns what the communicator's error handler gets: a code of MPI_ERR_OTHER, so that the program adds the
+/// same error classes as without the library. Reports only the first error, because later ones follow from
+/// it.
 int Interposer::failed(MPI_Comm communicator, const Error& error) {
   int code = MPI_ERR_OTHER;
   if (Interposer* const self = current()) {
     if (!self->has_reported_.exchange(true)) self->context_.report(error);
-    if (PMPI_Add_error_code(self->error_class_, &code) == MPI_SUCCESS) {
+    if (PMPI_Add_error_code(MPI_ERR_OTHER, &code) == MPI_SUCCESS) {
       std::string text = error.what();
       text = text.substr(0, std::min<std::size_t>(text.find('\n'), MPI_MAX_ERROR_STRING - 1));
       PMPI_Add_error_string(code, text.c_str());

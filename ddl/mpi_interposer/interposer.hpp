@@ -153,7 +153,6 @@ class Interposer {
   bool serves_all_ = false;          // also sizes at which MPI is faster (DDL_MPI_SERVE=all)
   MPI_Comm silent_ = MPI_COMM_NULL;  // carries no messages; probing it progresses MPI
   int attribute_ = MPI_KEYVAL_INVALID;
-  int error_class_ = MPI_ERR_OTHER;
   std::atomic<bool> has_reported_ = false;
   std::mutex mutex_;
   std::list<Served> served_;  // MPI attributes point to its elements

@@ -132,6 +132,17 @@ static void other_operations(void) {
   MPI_Op_free(&op);
 }
 
+/* The numbers of a program's own error classes; some programs exit with them. */
+static void error_classes(void) {
+  int* last = NULL;
+  int found = 0, class = 0;
+  MPI_Comm_get_attr(MPI_COMM_WORLD, MPI_LASTUSEDCODE, &last, &found);
+  if (!found) fail("MPI_LASTUSEDCODE is not set");
+  add(last, sizeof *last);
+  MPI_Add_error_class(&class);
+  add(&class, sizeof class);
+}
+
 static void broadcasts(MPI_Comm comm) {
   int members, me;
   MPI_Comm_size(comm, &members);
@@ -335,6 +346,7 @@ int main(int argc, char** argv) {
   blocking_reductions(MPI_COMM_WORLD, types, sizeof types / sizeof types[0]);
   end_of("MPI_Allreduce");
   other_operations();
+  error_classes();
   end_of("other operations");
   broadcasts(MPI_COMM_WORLD);
   end_of("MPI_Bcast");
