@@ -11,7 +11,8 @@
 
 namespace ddl {
 
-/// std::from_chars without formats. LLVM's standard library has it for floating-point numbers from version 20 on.
+/// std::from_chars without formats. LLVM's standard library has it for floating-point numbers from version 20
+/// on.
 template <typename Number>
 std::from_chars_result read_number(const char* first, const char* last, Number& number) {
   return std::from_chars(first, last, number);

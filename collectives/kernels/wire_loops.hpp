@@ -42,7 +42,8 @@ struct HalfWire {
   static constexpr std::size_t four = eight / 2;
 
   [[gnu::always_inline]] static void narrow(const float* values, std::uint16_t* packed) {
-    Half::put<false>(reinterpret_cast<std::byte*>(packed), {load<Floats>(values), load<Floats>(values + four)});
+    Half::put<false>(reinterpret_cast<std::byte*>(packed),
+                     {load<Floats>(values), load<Floats>(values + four)});
   }
   [[gnu::always_inline]] static void widen(const std::uint16_t* packed, float* values) {
     const FloatPair pair = Half::get(reinterpret_cast<const std::byte*>(packed));
