@@ -80,9 +80,8 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
   if (context.is_root() && options.dtype == Dtype::mixed && options.device == DeviceKind::cpu &&
       !cpu::has_fast_bf16()) {
     context.log().notice(
-        "--dtype=mixed: this processor has no instructions for products of bf16, so that they are converted "
-        "to "
-        "f32 first; --dtype=f32 computes faster here");
+        "--dtype=mixed: this processor has no instructions for products of bf16, which are converted to f32 "
+        "first; --dtype=f32 computes faster here");
   }
   return backend;
 }
