@@ -140,7 +140,8 @@ std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int roo
   const auto root_position = static_cast<int>(std::ranges::find(plan.order, root) - plan.order.begin());
   std::vector<std::vector<int>> groups;
   topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
-      .for_each({topology::PhaseKind::all_gather, dimension}, [&](const topology::ProfiledGroup& group) {
+      .of({topology::PhaseKind::all_gather, dimension})
+      .for_each([&](const topology::ProfiledGroup& group) {
         if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
       });
   return groups;

@@ -371,7 +371,7 @@ TEST(PlanProperty, TheChosenPlanVerifiesComesBackFromJsonAndIsNearTheFirstCandid
       if (machines.ranks() <= 16 && mode == Mode::explore) {
         // Simulation may prefer another candidate among those with similar predictions.
         const auto candidates = machines.planner().candidates(request);
-        ASSERT_LE(plan.predicted_us, 1.13 * candidates.at(0).predicted_us);
+        ASSERT_LE(plan.predicted_us, 1.31 * candidates.at(0).predicted_us);
         ASSERT_NE(std::ranges::find(candidates, plan), candidates.end());
       }
     }

@@ -1,7 +1,6 @@
 #include "topology/planner/phase_profile.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <map>
 
@@ -10,52 +9,51 @@
 namespace ddl::topology {
 
 ResourceClasses::ResourceClasses(std::size_t resources)
-    : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)} {}
+    : class_of_(resources, 0), sizes_{static_cast<std::uint32_t>(resources)}, parents_{0}, loaded_(1) {}
 
 std::size_t ResourceClasses::add(std::span<const Load> loads) {
-  constexpr std::uint32_t none = UINT32_MAX;
   // Resources of one class with one value, in the order in which groups first occur.
   struct Group {
     std::uint32_t of;
     float value;
+    std::uint32_t next;  // group of the same class
     std::uint32_t size = 0;
     std::uint32_t becomes = 0;
   };
   std::vector<Group> groups;
   std::vector<std::uint32_t> group_of(loads.size());
-  std::vector<std::uint32_t> loaded(classes(), 0);
-  std::unordered_map<std::uint64_t, std::uint32_t> known;
-  std::uint64_t last_key = 0;
   for (std::size_t i = 0; i < loads.size(); ++i) {
     const auto& [resource, value] = loads[i];
-    const std::uint32_t of = class_of_[as_index(resource)];
-    const std::uint64_t key = std::uint64_t{of} << 32U | std::bit_cast<std::uint32_t>(value);
-    if (i > 0 && key == last_key) {
-      group_of[i] = group_of[i - 1];
-    } else {
-      const auto [entry, is_new] = known.try_emplace(key, static_cast<std::uint32_t>(groups.size()));
-      if (is_new) groups.push_back({of, value});
-      group_of[i] = entry->second;
-      last_key = key;
+    auto& [first, count] = loaded_[class_of_[as_index(resource)]];
+    std::uint32_t group = first;
+    while (group != none && groups[group].value != value) group = groups[group].next;
+    if (group == none) {
+      group = static_cast<std::uint32_t>(groups.size());
+      groups.push_back({class_of_[as_index(resource)], value, first});
+      first = group;
     }
-    ++groups[group_of[i]].size;
-    ++loaded[of];
+    group_of[i] = group;
+    ++groups[group].size;
+    ++count;
   }
-  std::vector<float> column(classes(), 0);
+  Column column;
+  // A search in many loads would cost more than the zeros of the others.
+  const bool is_dense = groups.size() > classes() / 8;
   for (Group& group : groups) {
     // If every resource of a class is loaded, the first value keeps the class.
-    if (loaded[group.of] == sizes_[group.of]) {
-      loaded[group.of] = none;
+    if (loaded_[group.of].count == sizes_[group.of]) {
+      loaded_[group.of].count = 0;
       group.becomes = group.of;
-      column[group.of] = group.value;
     } else {
       group.becomes = static_cast<std::uint32_t>(sizes_.size());
-      for (auto& earlier : columns_) earlier.push_back(earlier[group.of]);
       sizes_.push_back(0);
-      column.push_back(group.value);
+      parents_.push_back(group.of);
+      loaded_.push_back({});
     }
+    if (!is_dense) column.loads.emplace_back(group.becomes, group.value);
   }
   for (const Group& group : groups) {
+    loaded_[group.of] = {};
     if (group.becomes == group.of) continue;
     sizes_[group.becomes] = group.size;
     sizes_[group.of] -= group.size;
@@ -63,8 +61,33 @@ std::size_t ResourceClasses::add(std::span<const Load> loads) {
   for (std::size_t i = 0; i < loads.size(); ++i) {
     class_of_[as_index(loads[i].resource)] = groups[group_of[i]].becomes;
   }
+  column.classes = static_cast<std::uint32_t>(classes());
+  if (is_dense) {
+    column.all.resize(classes(), 0);
+    for (const Group& group : groups) column.all[group.becomes] = group.value;
+  } else {
+    std::ranges::sort(column.loads);
+  }
   columns_.push_back(std::move(column));
   return columns_.size() - 1;
+}
+
+std::span<const float> ResourceClasses::column(std::size_t index) {
+  auto& [known, loads, all] = columns_[index];
+  if (all.empty()) {
+    all.assign(known, 0);
+    for (const auto& [of_class, value] : loads) all[of_class] = value;
+  }
+  while (all.size() < classes()) all.push_back(all[parents_[all.size()]]);
+  return all;
+}
+
+float ResourceClasses::load(std::size_t index, std::uint32_t of_class) const {
+  const auto& [known, loads, all] = columns_[index];
+  while (of_class >= std::max<std::size_t>(known, all.size())) of_class = parents_[of_class];
+  if (!all.empty()) return all[of_class];
+  const auto found = std::ranges::lower_bound(loads, of_class, {}, &std::pair<std::uint32_t, float>::first);
+  return found != loads.end() && found->first == of_class ? found->second : 0;
 }
 
 std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm, PhaseKind kind, int size,
@@ -181,16 +204,21 @@ void Profiler::add_load(Resource resource, double share) {
   load += share * routes_->us_per_byte(resource);
 }
 
-/// Adds a column of the current loads, and the loads of `scale` rounds to `totals`.
-std::size_t Profiler::add_column(std::vector<double>& totals, double scale) {
+/// Adds the current loads of `scale` rounds to `totals`.
+void Profiler::add_to(std::vector<double>& totals, double scale) {
+  for (const Resource resource : touched_) {
+    double& total = totals[as_index(resource)];
+    if (total == 0) total_touched_.push_back(resource);
+    total += scale * load_[as_index(resource)];
+  }
+}
+
+/// Adds a column of the current loads.
+std::size_t Profiler::add_column() {
   std::vector<Load> loads;
   loads.reserve(touched_.size());
   for (const Resource resource : touched_) {
-    const double load = load_[as_index(resource)];
-    loads.push_back({resource, static_cast<float>(load)});
-    double& total = totals[as_index(resource)];
-    if (total == 0) total_touched_.push_back(resource);
-    total += scale * load;
+    loads.push_back({resource, static_cast<float>(load_[as_index(resource)])});
   }
   return classes_.add(loads);
 }
@@ -219,13 +247,13 @@ std::vector<Load> Profiler::take_total(std::vector<double>& total) {
 }
 
 PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
-                            const GroupSource& for_each_group) {
+                            const ProfiledGroups& groups) {
   PhaseProfile profile;
   // By group size.
   std::map<int, std::vector<PatternRound>> patterns;
   std::size_t rounds = 0;
   int most_repeats = 1;
-  for_each_group([&](const ProfiledGroup& group) {
+  groups.for_each([&](const ProfiledGroup& group) {
     const int size = static_cast<int>(group.ranks.size());
     if (patterns.contains(size)) return;
     auto pattern = pattern_of(collective, algorithm, kind, size, way.in_turn, way.apart);
@@ -237,9 +265,11 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   });
   profile.returns = !has_root(collective) && !traits_of(algorithm).is_tree;
 
+  // A long chain's rounds get one column together.
+  const bool is_long = rounds > most_rounds;
   int round_count = 0;
   const auto for_each_pattern = [&](std::size_t round, const auto& visit) {
-    for_each_group([&](const ProfiledGroup& group) {
+    groups.for_each([&](const ProfiledGroup& group) {
       const auto& pattern = patterns.at(static_cast<int>(group.ranks.size()));
       if (round < pattern.size()) visit(group, pattern[round]);
     });
@@ -310,18 +340,22 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
         round.us_per_byte = std::max(round.us_per_byte, us_per_byte / edges);
       });
     }
-    for_each_group([&](const ProfiledGroup& group) {
+    groups.for_each([&](const ProfiledGroup& group) {
       for (const int rank : group.ranks) sends_[as_index(rank)] = 0;
     });
     round.local = reduced * reduction_us_;
-    if (has_cores_) round.column_without = add_column(total_without_, round.repeat);
+    if (has_cores_) {
+      add_to(total_without_, round.repeat);
+      if (!is_long) round.column_without = add_column();
+    }
     if (has_cores_ && reduced > 0) {
       for_each_pattern(i, [&](const ProfiledGroup& group, const PatternRound& now) {
         const double part = static_cast<double>(now.repeat) / most_repeats;
         add_reductions(group, now, now.reduced * group.weight * part);
       });
     }
-    round.column = add_column(total_, round.repeat);
+    add_to(total_, round.repeat);
+    if (!is_long) round.column = add_column();
     for (const Resource resource : touched_) load_[as_index(resource)] = 0;
     touched_.clear();
     if (!has_cores_) round.column_without = round.column;
@@ -333,8 +367,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   profile.total_without = has_cores_ ? classes_.add(take_total(total_without_)) : profile.total_column;
   total_touched_.clear();
 
-  if (profile.rounds.size() > most_rounds) {
-    // A long chain.
+  if (is_long) {
     ProfileRound mean = profile.rounds.front();
     const auto count = static_cast<double>(profile.rounds.size());
     mean.latency = mean.us_per_byte = 0;

@@ -2,8 +2,8 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "ddl/topology/cost_model.hpp"
@@ -27,13 +27,31 @@ class ResourceClasses {
   std::size_t add(std::span<const Load> loads);
 
   [[nodiscard]] std::size_t classes() const noexcept { return sizes_.size(); }
-  /// Valid until the next `add`.
-  [[nodiscard]] std::span<const float> column(std::size_t index) const { return columns_[index]; }
+  /// All loads of a column. Valid until the next `add`.
+  std::span<const float> column(std::size_t index);
+  /// `column(index)[of_class]`, without making the whole column.
+  [[nodiscard]] float load(std::size_t index, std::uint32_t of_class) const;
 
  private:
+  /// In a column, a class that is newer has the load of the class that it was part of.
+  struct Column {
+    std::uint32_t classes;                               // when the column was added
+    std::vector<std::pair<std::uint32_t, float>> loads;  // by class; the others have none
+    std::vector<float> all;                              // empty, or for some or all classes
+  };
+
+  static constexpr std::uint32_t none = UINT32_MAX;
+  /// What `add` knows of a class.
+  struct Loaded {
+    std::uint32_t first = none;  // group
+    std::uint32_t count = 0;     // resources with a load
+  };
+
   std::vector<std::uint32_t> class_of_;
   std::vector<std::uint32_t> sizes_;
-  std::vector<std::vector<float>> columns_;
+  std::vector<std::uint32_t> parents_;  // by class: the one that it was part of
+  std::vector<Loaded> loaded_;          // by class
+  std::vector<Column> columns_;
 };
 
 struct PatternEdge {
@@ -92,8 +110,34 @@ struct ProfiledGroup {
   double weight;
   std::span<const double> shares = {};  ///< Parts of `weight` left with each member; empty: equal.
 };
-using GroupVisitor = std::function<void(const ProfiledGroup&)>;
-using GroupSource = std::function<void(const GroupVisitor&)>;
+
+/// The groups that run a phase at once.
+class ProfiledGroups {
+ public:
+  void add(std::span<const int> ranks, double weight, std::span<const double> shares = {}) {
+    groups_.push_back({ranks_.size(), ranks.size(), weight, shares_.size(), shares.size()});
+    ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
+    shares_.insert(shares_.end(), shares.begin(), shares.end());
+  }
+  void for_each(const auto& visit) const {
+    for (const Place& at : groups_) {
+      visit(ProfiledGroup{std::span(ranks_).subspan(at.ranks, at.size), at.weight,
+                          std::span(shares_).subspan(at.shares, at.with_shares)});
+    }
+  }
+
+ private:
+  struct Place {
+    std::size_t ranks;
+    std::size_t size;
+    double weight;
+    std::size_t shares;
+    std::size_t with_shares;
+  };
+  std::vector<int> ranks_;
+  std::vector<double> shares_;
+  std::vector<Place> groups_;
+};
 
 /// Computes profiles from the routes between ranks.
 class Profiler {
@@ -107,15 +151,15 @@ class Profiler {
     double wire_share = 1;  ///< The part of a range's bytes that is sent between hosts.
     bool apart = false;     ///< As in `pattern_of`; counts for the root's group too.
   };
-  /// `for_each_group` must visit every group; it is called several times.
   PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
-                    const GroupSource& for_each_group);
+                    const ProfiledGroups& groups);
 
-  [[nodiscard]] const ResourceClasses& classes() const noexcept { return classes_; }
+  [[nodiscard]] ResourceClasses& classes() noexcept { return classes_; }
 
  private:
   void add_load(Resource resource, double share);
-  std::size_t add_column(std::vector<double>& totals, double scale);
+  void add_to(std::vector<double>& totals, double scale);
+  std::size_t add_column();
   std::vector<Load> take_total(std::vector<double>& total);
   void add_reductions(const ProfiledGroup& group, const PatternRound& round, double share);
 

@@ -64,7 +64,7 @@ void PipelineTime::set_phases(std::span<const ProfiledPhase> phases) {
 
 /// Chooses the busiest classes, without those that never exceed a chosen one in any phase.
 void PipelineTime::choose_resources() {
-  const std::size_t classes = classes_->classes();
+  const auto classes = static_cast<std::uint32_t>(classes_->classes());
   // The way back has the same column as the way up.
   loads_.clear();
   for (const ProfiledPhase& phase : phases_) {
@@ -86,14 +86,14 @@ void PipelineTime::choose_resources() {
   // A class less than half as busy as the busiest one delays nothing.
   const double busiest = *std::ranges::max_element(total_);
   order_.clear();
-  for (std::size_t i = 0; i < classes; ++i) {
+  for (std::uint32_t i = 0; i < classes; ++i) {
     if (total_[i] > 0 && total_[i] >= busiest / 2) order_.push_back(i);
   }
   busy_.clear();
   while (!order_.empty() && busy_.size() < most_resources) {
-    const std::size_t best =
-        *std::ranges::min_element(order_, {}, [&](std::size_t i) { return std::pair(-total_[i], i); });
-    std::erase_if(order_, [&](std::size_t other) {
+    const std::uint32_t best =
+        *std::ranges::min_element(order_, {}, [&](std::uint32_t i) { return std::pair(-total_[i], i); });
+    std::erase_if(order_, [&](std::uint32_t other) {
       return std::ranges::all_of(loads_, [&](const ColumnLoad& load) {
         const auto column = classes_->column(load.column);
         return column[other] <= column[best];
@@ -105,7 +105,7 @@ void PipelineTime::choose_resources() {
     if (is_busiest) crossing_ = 0;
     for (std::size_t i = 0; i < rounds_.size(); ++i) {
       const Rounds& rounds = rounds_[i];
-      if (classes_->column(rounds.round->column)[best] == 0) continue;
+      if (classes_->load(rounds.round->column, best) == 0) continue;
       busy.first = std::min(busy.first, i);
       busy.last = i;
       if (!is_busiest || std::ranges::find(streams, rounds.stream) != streams.end()) continue;
@@ -134,10 +134,10 @@ double PipelineTime::least(double bytes, int chunks) {
 }
 
 /// us for which a chunk's messages occupy a resource, besides their bytes.
-double PipelineTime::messages_time(std::size_t of_class, int chunks) const {
+double PipelineTime::messages_time(std::uint32_t of_class, int chunks) const {
   double time = 0;
   for (const Rounds& rounds : rounds_) {
-    if (classes_->column(rounds.round->column)[of_class] == 0) continue;
+    if (classes_->load(rounds.round->column, of_class) == 0) continue;
     time += rounds.round->repeat * rounds.round->busy * messages(rounds, chunks);
   }
   return time;
@@ -207,7 +207,7 @@ double PipelineTime::of(double bytes, int chunks, int most_steps) {
     timed.stream = rounds_[i].stream;
     timed.uses_scratch = round.uses_scratch;
     for (std::size_t k = 0; k < busy_.size(); ++k) {
-      const auto load = static_cast<double>(classes_->column(round.column)[busy_[k].of_class]);
+      const auto load = static_cast<double>(classes_->load(round.column, busy_[k].of_class));
       timed.busy[k] = load * chunk * rounds_[i].share * part;
       if (load > 0) timed.busy[k] += round.busy * messages(rounds_[i], chunks) * part;
     }

@@ -33,7 +33,7 @@ class PipelineTime {
  public:
   static constexpr int most_rounds = 600;
 
-  PipelineTime(const ResourceClasses& classes, double step_overhead)
+  PipelineTime(ResourceClasses& classes, double step_overhead)
       : classes_(&classes), step_overhead_(step_overhead) {}
 
   void set_phases(std::span<const ProfiledPhase> phases);
@@ -67,7 +67,7 @@ class PipelineTime {
     double us_per_byte = 0;
     std::size_t first = 0;
     std::size_t last = 0;
-    std::size_t of_class = 0;
+    std::uint32_t of_class = 0;
   };
 
   /// Phases with the same column and share, taken together.
@@ -81,12 +81,12 @@ class PipelineTime {
   [[nodiscard]] double messages(const Rounds& rounds, int chunks) const {
     return phases_[rounds.phase].messages(chunks);
   }
-  [[nodiscard]] double messages_time(std::size_t of_class, int chunks) const;
+  [[nodiscard]] double messages_time(std::uint32_t of_class, int chunks) const;
   [[nodiscard]] double issue(int chunks) const;
   double in_order(int chunks, std::size_t resources, bool with_issue);
   void choose_resources();
 
-  const ResourceClasses* classes_;
+  ResourceClasses* classes_;
   double step_overhead_;
   std::vector<ProfiledPhase> phases_;
   std::vector<Rounds> rounds_;
@@ -96,7 +96,7 @@ class PipelineTime {
 
   std::vector<ColumnLoad> loads_;
   std::vector<double> total_;
-  std::vector<std::size_t> order_;
+  std::vector<std::uint32_t> order_;
   std::vector<double> durations_;
   std::vector<Timed> timed_;
   std::vector<std::size_t> sequence_;

@@ -21,13 +21,13 @@ int PlanGroups::owner(const Layer& layer, int group) const {
   return layer.owner_by_size[as_index(size - sizes().begin())];
 }
 
-void PlanGroups::for_each(const Phase& phase, const GroupVisitor& visit) const {
+ProfiledGroups PlanGroups::of(const Phase& phase) const {
   const bool of_root = phase.kind == PhaseKind::scatter || phase.kind == PhaseKind::gather;
-  if (phase.dimension == 0) return first_dimension(of_root, visit);
-  later_dimension(phase.dimension, of_root, visit);
+  return phase.dimension == 0 ? first_dimension(of_root) : later_dimension(phase.dimension, of_root);
 }
 
-void PlanGroups::first_dimension(bool of_root, const GroupVisitor& visit) const {
+ProfiledGroups PlanGroups::first_dimension(bool of_root) const {
+  ProfiledGroups result;
   std::vector<int> ranks;
   std::vector<double> shares;
   for (int group = 0; group < decomposition_->groups(); ++group) {
@@ -41,18 +41,19 @@ void PlanGroups::first_dimension(bool of_root, const GroupVisitor& visit) const 
           shares[as_index(member % size)] += 1.0 / decomposition_->ranks();
         }
       }
-      visit({members, 1, shares});
+      result.add(members, 1, shares);
       continue;
     }
     const int entry = has_root_ ? entry_of(size) : 0;
     if (entry == 0) {
-      visit({members, 1});
+      result.add(members, 1);
       continue;
     }
     ranks.assign(members.begin(), members.end());
     std::rotate(ranks.begin(), ranks.begin() + entry, ranks.end());
-    visit({ranks, 1});
+    result.add(ranks, 1);
   }
+  return result;
 }
 
 std::vector<PlanGroups::Layer> PlanGroups::layers() const {
@@ -118,7 +119,7 @@ double PlanGroups::piece_shares(int member, int first, int step, int size, int h
   return pieces;
 }
 
-void PlanGroups::later_dimension(int dimension, bool of_root, const GroupVisitor& visit) const {
+ProfiledGroups PlanGroups::later_dimension(int dimension, bool of_root) const {
   const std::vector<Layer> members = layers();
   const auto outer = decomposition_->outer();
   const auto here = as_index(dimension - 1);
@@ -138,6 +139,7 @@ void PlanGroups::later_dimension(int dimension, bool of_root, const GroupVisitor
     }
     return true;
   };
+  ProfiledGroups result;
   std::vector<int> ranks(as_index(size));
   std::vector<double> shares;
   for (int inner = 0; inner < stride; ++inner) {
@@ -150,15 +152,16 @@ void PlanGroups::later_dimension(int dimension, bool of_root, const GroupVisitor
           ranks[as_index(i)] = grid_.rank_at(group, owner(layer, group));
         }
         if (layer.member < 0) {
-          visit({ranks, layer.weight});
+          result.add(ranks, layer.weight);
           continue;
         }
         // The phase's share assumes dimensions that cut equally; the weight corrects it.
         const double pieces = piece_shares(layer.member, first, stride, size, stride * size, shares);
-        if (pieces > 0) visit({ranks, pieces * stride / decomposition_->ranks(), shares});
+        if (pieces > 0) result.add(ranks, pieces * stride / decomposition_->ranks(), shares);
       }
     }
   }
+  return result;
 }
 
 }  // namespace ddl::topology

@@ -19,7 +19,7 @@ class PlanGroups {
   PlanGroups(Collective collective, const Decomposition& decomposition,
              const std::vector<Algorithm>& algorithms, const std::vector<int>& order, int root);
 
-  void for_each(const Phase& phase, const GroupVisitor& visit) const;
+  [[nodiscard]] ProfiledGroups of(const Phase& phase) const;
 
  private:
   /// The members that take part in later dimensions, one from each group of the first dimension.
@@ -33,8 +33,8 @@ class PlanGroups {
     return order_.subspan(as_index(decomposition_->group_begin(group)),
                           as_index(decomposition_->group_size(group)));
   }
-  void first_dimension(bool of_root, const GroupVisitor& visit) const;
-  void later_dimension(int dimension, bool of_root, const GroupVisitor& visit) const;
+  [[nodiscard]] ProfiledGroups first_dimension(bool of_root) const;
+  [[nodiscard]] ProfiledGroups later_dimension(int dimension, bool of_root) const;
   [[nodiscard]] std::vector<Layer> layers() const;
   [[nodiscard]] std::vector<Layer> segments() const;
   [[nodiscard]] std::vector<Layer> piece_owners() const;

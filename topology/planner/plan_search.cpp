@@ -108,7 +108,7 @@ class Search {
       : request_(&request),
         timing_(&timing),
         ranks_(static_cast<int>(timing.orders()[0].ranks.size())),
-        is_large_(ranks_ > 4096) {}
+        is_large_(ranks_ > 1024) {}
 
   /// Searches grids of groups with the sizes `inner`. A single size is the size of a host if `aligned`; other
   /// group sizes are tried too. `wanted`: only dimensions of these sizes.

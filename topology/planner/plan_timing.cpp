@@ -95,10 +95,9 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     made = std::make_unique<PhaseProfile>(there.reversed());
   } else {
     const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
-    made = std::make_unique<PhaseProfile>(
-        profiler_.make(collective, algorithm, phase.kind,
-                       {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share, is_apart},
-                       [&](const GroupVisitor& visit) { groups.for_each(phase, visit); }));
+    made = std::make_unique<PhaseProfile>(profiler_.make(
+        collective, algorithm, phase.kind,
+        {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share, is_apart}, groups.of(phase)));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;
 }

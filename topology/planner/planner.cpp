@@ -19,11 +19,11 @@ namespace ddl::topology {
 namespace {
 
 // Plans whose predictions are within this factor of the best one are compared by simulation.
-constexpr double nearness = 1.12;
+constexpr double nearness = 1.3;
 // Factor on predictions that are not simulated, because they are more often too low than too high.
 constexpr double doubt = 1.05;
 constexpr int least_tried = 8;  // chunks that are simulated at least, if a plan has more
-constexpr std::size_t most_near = 150;
+constexpr std::size_t most_near = 600;
 
 std::vector<int> chunk_counts(const PlanRequest& request) {
   if (request.chunks) return {*request.chunks};
@@ -133,23 +133,6 @@ struct Planner::State {
     return result;
   }
 
-  /// How a shape uses TCP between hosts with CPU ranks.
-  [[nodiscard]] TcpUse tcp_use(const PlanShape& shape) {
-    TcpUse use;
-    if (first_on_cpu < 0) return use;
-    for (int d = 0; d < shape.decomposition.dimensions(); ++d) {
-      const AlgorithmTraits& traits = traits_of(shape.algorithms[as_index(d)]);
-      if (shape.decomposition.size(d) == 1) continue;
-      if (timing.inside_hosts(shape, d)) {
-        use.all_ranks_send &= !traits.leaves_one;
-      } else {
-        ++use.dimensions;
-        use.is_ring &= traits.is_ring || shape.decomposition.size(d) == 2;
-      }
-    }
-    return use;
-  }
-
   /// The messages of all ranks for one of so many chunks.
   static double messages_of(std::span<const ProfiledPhase> phases, int chunks) {
     double messages = 0;
@@ -165,26 +148,23 @@ struct Planner::State {
     if (!trial) trial.emplace(*topology, placement, cost);
     std::optional<Timed> best;
     double best_us = 0;
-    std::set<std::string> tried;
     for (const Timed& timed : near) {
       if (timed.us > near.front().us * nearness) break;
       if (best && best_us <= timed.us / nearness) break;
-      if (!tried.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
       const double messages = messages_of(phases[timed.shape], timed.chunks);
       // Simulates as many chunks as the limit allows, and assumes the same relative error for all.
       int chunks = timed.chunks;
       while (chunks > least_tried && messages * chunks > transfers / 2) chunks /= 2;
+      const double part = static_cast<double>(chunks) / timed.chunks;
+      PlanRequest of_part = request;
+      of_part.bytes = static_cast<std::uint64_t>(static_cast<double>(request.bytes) * part);
+      const Plan plan = make_plan(of_part, shapes[timed.shape], {timed.shape, chunks, 0});
       double us = timed.us * doubt;
       if (messages * chunks <= transfers) {
         transfers -= messages * chunks;
-        const double part = static_cast<double>(chunks) / timed.chunks;
-        Timed fewer{timed.shape, chunks, 0};
-        PlanRequest of_part = request;
-        of_part.bytes = static_cast<std::uint64_t>(static_cast<double>(request.bytes) * part);
-        Plan plan = make_plan(of_part, shapes[timed.shape], fewer);
         us = timed.us * trial->run(plan).total_us / plan.predicted_us;
       }
-      us *= cost.tcp_slowdown(tcp_use(shapes[timed.shape]), request.bytes, timed.chunks);
+      us *= trial->tcp_slowdown(plan, request.bytes, timed.chunks);
       // Smaller differences count as none: the plan that is predicted to be better, or is simpler, stays.
       if (!best || us < best_us * (1 - 1e-3)) {
         best = timed;
@@ -263,9 +243,11 @@ struct Planner::State {
     // Plans that are merely near the best are kept only for the trial.
     const std::size_t most = PlanTrial::most_transfers(ranks()) > 0 ? most_near : 0;
     std::vector<Timed> near;
+    std::set<std::string> steps;
     double best_us = 0;
     for (Timed timed : least) {
       if (!near.empty() && timed.us > best_us * (near.size() < most ? nearness : 1 + 1e-6)) break;
+      if (!steps.insert(steps_of(shapes[timed.shape], timed.chunks)).second) continue;
       if (request.bytes != 0) timed.us = timing.pipeline(phases[timed.shape]).of(bytes, timed.chunks);
       if (near.empty() || timed.us < best_us) best_us = timed.us;
       near.push_back(timed);

@@ -43,10 +43,11 @@ class Planner {
   Planner& operator=(Planner&&) noexcept;
 
   /// The plan with the least predicted time; among equal ones a plan along the hosts, then one with the
-  /// fewest dimensions, then with the fewest chunks. Up to 64 ranks, plans whose predictions are within 12%
-  /// of the least are compared by simulation, as many as a few milliseconds allow (tens of milliseconds above
-  /// 16 ranks); the result may thus have a higher prediction than the first of `candidates`. Takes less than
-  /// 10 ms up to 16 ranks, a second for 4,096, ten seconds for 65,536. Throws `invalid_argument` for a
+  /// fewest dimensions, then with the fewest chunks. Up to 64 ranks, plans whose predictions are within 30%
+  /// of the least are compared by simulation, as many as some ten milliseconds allow (a tenth of a second
+  /// above 16 ranks), and plans over TCP between hosts of CPUs by `CostModel::tcp_slowdown`, too; the result
+  /// may thus have a higher prediction than the first of `candidates`. Takes up to 50 ms for 16 ranks, half a
+  /// second for 64 and for 4,096, and 20 seconds for 65,536. Throws `invalid_argument` for a
   /// decomposition of another number of ranks, chunks outside of 1 to 64, a wire that does not fit the
   /// request, and a barrier.
   Plan choose(const PlanRequest& request);
