@@ -1,6 +1,7 @@
 #include "ddl/mpi_interposer/typed_buffer.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <functional>
 #include <limits>
 #include <vector>
@@ -74,8 +75,14 @@ std::vector<KnownType> make_known_types() {
 
 const KnownType* find(MPI_Datatype type) {
   static const std::vector<KnownType> known = make_known_types();
+  // Most programs call with one type again and again.
+  static std::atomic<const KnownType*> last = known.data();
+  const KnownType* const guess = last.load(std::memory_order_relaxed);
+  if (guess->type == type) return guess;
   const auto found = std::ranges::lower_bound(known, type, before, &KnownType::type);
-  return found != known.end() && found->type == type ? &*found : nullptr;
+  if (found == known.end() || found->type != type) return nullptr;
+  last.store(&*found, std::memory_order_relaxed);
+  return &*found;
 }
 
 std::optional<ReduceOp> op_of(MPI_Op op) {
