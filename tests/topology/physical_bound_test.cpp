@@ -50,6 +50,17 @@ TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
               1);
 }
 
+TEST(PhysicalBound, CountsOnlyNicsThatRanksUse) {
+  // Eight NICs a host, one for each GPU.
+  const Topology topology = make_preset("dgx_h100:2");
+  const auto of = [&](const Placement& placement) {
+    return physical_bound(topology, placement, Collective::all_reduce, 1'000'000'000);
+  };
+  const double eight = of(place_by_host(topology, 16));
+  EXPECT_NEAR(of({0, 8}), 8 * eight, 0.01 * eight);
+  EXPECT_NEAR(of({0, 1, 8, 9}), 4 * eight, 0.01 * eight);
+}
+
 TEST(PhysicalBound, SeesWhatIsNarrowInsideAHost) {
   // Two packages of an AC922 joined by 32 GB/s, each with a NIC that leads nowhere else.
   const Topology topology = make_preset("ac922");
