@@ -51,14 +51,11 @@ TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
 }
 
 TEST(PhysicalBound, CountsOnlyNicsThatRanksUse) {
-  // Eight NICs a host, one for each GPU.
+  // Eight NICs of 50 GB/s a host, one for each GPU.
   const Topology topology = make_preset("dgx_h100:2");
-  const auto of = [&](const Placement& placement) {
-    return physical_bound(topology, placement, Collective::all_reduce, 1'000'000'000);
-  };
-  const double eight = of(place_by_host(topology, 16));
-  EXPECT_NEAR(of({0, 8}), 8 * eight, 0.01 * eight);
-  EXPECT_NEAR(of({0, 1, 8, 9}), 4 * eight, 0.01 * eight);
+  const double by_one = 1e9 / (50 * bytes_per_us);
+  EXPECT_NEAR(physical_bound(topology, {0, 8}, Collective::all_reduce, 1'000'000'000), by_one, 1);
+  EXPECT_NEAR(physical_bound(topology, {0, 1, 8, 9}, Collective::all_reduce, 1'000'000'000), by_one / 2, 1);
 }
 
 TEST(PhysicalBound, SeesWhatIsNarrowInsideAHost) {
