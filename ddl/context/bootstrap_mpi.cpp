@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <numeric>
 #include <stop_token>
@@ -114,52 +113,33 @@ std::vector<std::string> MpiBootstrap::all_gather(std::string_view bytes) {
     fail_with(ErrorCode::internal, "a start-up message of {} bytes is too long", bytes.size());
   }
   ++exchanges_;
-  // Each round doubles the number of messages that a rank has, in the order of the ranks from its own
-  // upwards. With MPI_Iallgather, Open MPI would look for non-blocking collectives in all later calls of the
-  // program.
-  std::vector<std::string> known{std::string(bytes)};
-  while (static_cast<int>(known.size()) < size_) {
-    const int distance = static_cast<int>(known.size());
-    const auto count = as_index(std::min(distance, size_ - distance));
-    const int to = (rank_ - distance + size_) % size_;
-    const int from = (rank_ + distance) % size_;
-    std::vector<int> lengths;
-    std::string sent;
-    for (std::size_t i = 0; i < count; ++i) {
-      lengths.push_back(static_cast<int>(known[i].size()));
-      sent += known[i];
-    }
-    std::vector<int> their_lengths(count);
-    exchange(std::as_bytes(std::span(lengths)), to, std::as_writable_bytes(std::span(their_lengths)), from);
-    std::string received(std::accumulate(their_lengths.begin(), their_lengths.end(), std::size_t{0}), '\0');
-    exchange(std::as_bytes(std::span(sent)), to, std::as_writable_bytes(std::span(received)), from);
-    std::size_t at = 0;
-    for (const int length : their_lengths) {
-      known.push_back(received.substr(at, as_index(length)));
-      at += as_index(length);
-    }
+  const int length = static_cast<int>(bytes.size());
+  std::vector<int> lengths(ranks);
+  MPI_Request request = MPI_REQUEST_NULL;
+  await(PMPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, communicator_, &request), request,
+        "MPI_Iallgather");
+  std::vector<int> offsets(ranks);
+  std::exclusive_scan(lengths.begin(), lengths.end(), offsets.begin(), 0);
+  std::string all(static_cast<std::size_t>(offsets.back() + lengths.back()), '\0');
+  await(PMPI_Iallgatherv(bytes.data(), length, MPI_BYTE, all.data(), lengths.data(), offsets.data(), MPI_BYTE,
+                         communicator_, &request),
+        request, "MPI_Iallgatherv");
+  std::vector<std::string> result;
+  for (std::size_t r = 0; r < ranks; ++r) {
+    result.push_back(all.substr(static_cast<std::size_t>(offsets[r]), static_cast<std::size_t>(lengths[r])));
   }
-  std::ranges::rotate(known, known.end() - rank_);
-  return known;
+  return result;
 }
 
-/// Abandons the messages if it throws.
-void MpiBootstrap::exchange(std::span<const std::byte> sent, int to, std::span<std::byte> received,
-                            int from) {
-  constexpr int tag = 0;
-  std::array<MPI_Request, 2> requests{};
-  check_mpi(PMPI_Irecv(received.data(), static_cast<int>(received.size()), MPI_BYTE, from, tag, communicator_,
-                       &requests[0]),
-            "MPI_Irecv");
-  check_mpi(
-      PMPI_Isend(sent.data(), static_cast<int>(sent.size()), MPI_BYTE, to, tag, communicator_, &requests[1]),
-      "MPI_Isend");
+/// Polls a request until it completes. Abandons the request if it throws.
+void MpiBootstrap::await(int started, MPI_Request& request, const char* call) {
+  check_mpi(started, call);
   constexpr int looks_before_naps = 200;
   constexpr auto nap = std::chrono::microseconds(100);
   const TimePoint until = due();
   for (int looks = 0;; ++looks) {
     int over = 0;
-    check_mpi(PMPI_Testall(2, requests.data(), &over, MPI_STATUSES_IGNORE), "MPI_Testall");
+    check_mpi(PMPI_Test(&request, &over, MPI_STATUS_IGNORE), call);
     if (over != 0) return;
     look(until, fmt::format("exchange {} of start-up or end", exchanges_), "some rank has not come");
     if (looks < looks_before_naps) {

@@ -3,9 +3,7 @@
 #include <mpi.h>
 
 #include <chrono>
-#include <cstddef>
 #include <memory>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -41,8 +39,8 @@ class MpiBootstrap final : public ProcessBootstrap {
 
  private:
   void join(MPI_Comm communicator);
-  /// Sends to a rank while it receives from another.
-  void exchange(std::span<const std::byte> sent, int to, std::span<std::byte> received, int from);
+  /// `started`: the return code of the call that made the request.
+  void await(int started, MPI_Request& request, const char* call);
 
   MPI_Comm communicator_ = MPI_COMM_NULL;
   bool called_init_ = false;
