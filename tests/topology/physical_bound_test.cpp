@@ -50,14 +50,6 @@ TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
               1);
 }
 
-TEST(PhysicalBound, CountsOnlyNicsThatRanksUse) {
-  // Eight NICs of 50 GB/s a host, one for each GPU.
-  const Topology topology = make_preset("dgx_h100:2");
-  const double by_one = 1e9 / (50 * bytes_per_us);
-  EXPECT_NEAR(physical_bound(topology, {0, 8}, Collective::all_reduce, 1'000'000'000), by_one, 1);
-  EXPECT_NEAR(physical_bound(topology, {0, 1, 8, 9}, Collective::all_reduce, 1'000'000'000), by_one / 2, 1);
-}
-
 TEST(PhysicalBound, SeesWhatIsNarrowInsideAHost) {
   // Two packages of an AC922 joined by 32 GB/s, each with a NIC that leads nowhere else.
   const Topology topology = make_preset("ac922");

@@ -49,26 +49,9 @@ struct Capacity {
   double both_ways = 0;  ///< In and out together; half-duplex links count once.
 };
 
-/// By link: whether it is on a route between two ranks; of many ranks, all links count.
-std::vector<bool> usable_links(const Topology& topology, const Placement& placement) {
-  constexpr std::size_t most_ranks = 64;
-  std::vector<bool> usable(topology.links().size(), placement.size() > most_ranks);
-  if (placement.size() > most_ranks) return usable;
-  for (const int from : placement) {
-    for (const int to : placement) {
-      if (from == to) continue;
-      for (const Channel channel :
-           topology.route(topology.node_of_device(from), topology.node_of_device(to))) {
-        usable[as_index(link_of(channel))] = true;
-      }
-    }
-  }
-  return usable;
-}
-
 /// us that the links removed at `level` need for the bytes that must cross them.
-double time_across(const Topology& topology, const Placement& placement, const std::vector<bool>& usable,
-                   std::size_t level, Collective collective, double bytes) {
+double time_across(const Topology& topology, const Placement& placement, std::size_t level,
+                   Collective collective, double bytes) {
   Components components(topology.nodes().size());
   for (const Link& link : topology.links()) {
     if (!is_cut(topology, link, level)) components.join(link.from, link.to);
@@ -91,11 +74,10 @@ double time_across(const Topology& topology, const Placement& placement, const s
   std::vector<Capacity> capacity(as_index(groups));
   double all_one_way = 0;
   double all_both_ways = 0;
-  for (std::size_t index = 0; index < usable.size(); ++index) {
-    const Link& link = topology.link(static_cast<int>(index));
+  for (const Link& link : topology.links()) {
     const int from = components.root(link.from);
     const int to = components.root(link.to);
-    if (from == to || !usable[index]) continue;
+    if (from == to) continue;
     const bool is_half = link.duplex == Duplex::half;
     // From memory to memory only the receiver's core moves bytes, at best twice as fast as it copies.
     const bool is_core = is_half && link.kind == LinkKind::memory;
@@ -199,10 +181,8 @@ double physical_bound(const Topology& topology, const Placement& placement, Coll
   if (collective == Collective::barrier) return bound;
   // The root may be in the middle, with the farthest rank half as far.
   if (has_root(collective)) bound /= 2;
-  const std::vector<bool> usable = usable_links(topology, placement);
   for (std::size_t level = 0; level < levels; ++level) {
-    bound = std::max(bound,
-                     time_across(topology, placement, usable, level, collective, static_cast<double>(bytes)));
+    bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));
   }
   return bound;
 }

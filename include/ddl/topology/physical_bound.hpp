@@ -16,12 +16,10 @@ namespace ddl::topology {
 /// N(G-1) of results), and at least N out of and into each. A broadcast moves N into each group but the
 /// root's, a reduce N out of each. Of n ranks, a group of g gets at least N g/n bytes in a reduce_scatter and
 /// sends N (1 - g/n); in an all_gather it is the other way round. These bytes are divided by the bandwidth of
-/// the links that leave the groups and are on a route between two of the ranks; with more than 64 ranks, of
-/// all links that leave the groups.
+/// the links that leave the groups.
 ///
 /// `bytes`: N, of the whole buffer. A barrier's bound is the longest latency. 0 for one rank or no bytes.
-/// O(nodes + links), and a route for each two ranks. Throws `invalid_argument` as `require_valid` does for
-/// the placement.
+/// O(nodes + links). Throws `invalid_argument` as `require_valid` does for the placement.
 double physical_bound(const Topology& topology, const Placement& placement, Collective collective,
                       std::uint64_t bytes);
 
