@@ -63,7 +63,7 @@ std::span<const Preset> presets() {
         {"init_op", "glorot_uniform"},
         {"optimizer", "adam"},
         {"adam_beta2", "0.98"},
-        {"learning_rate", "0.01"},
+        {"learning_rate", "0.008"},
         {"warmup_steps", "100"},
         {"warmup_scheme", "linear"},
         {"decay_scheme", "cosine"},
