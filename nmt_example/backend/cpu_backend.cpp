@@ -1,5 +1,8 @@
 #include <dnnl.h>
 #include <omp.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include <algorithm>
 #include <array>
@@ -31,9 +34,27 @@ void with_element_type(const Tensor& x, const F& f) {
   x.type == ddl::DataType::f32 ? f(float()) : f(std::uint16_t());
 }
 
+/// Makes this thread take floats below 2^-126 as 0, as TensorFlow's threads do. Gradients that vanish through
+/// time become such subnormal numbers, and Intel's processors multiply them in microcode: a step of
+/// Multi30k's model took 1.3 s, not 0.2.
+void flush_subnormals() {
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // FTZ, of results, and DAZ, of operands
+#elif defined(__aarch64__)
+  std::uint64_t control = 0;
+  asm volatile("mrs %0, fpcr" : "=r"(control));
+  asm volatile("msr fpcr, %0" : : "r"(control | (1U << 24)));  // FZ, of both
+#endif
+}
+
 class CpuBackend final : public Backend {
  public:
-  explicit CpuBackend(int threads) : threads_(std::max(threads, 1)) { omp_set_num_threads(threads_); }
+  /// The calling thread and those of its team flush subnormal numbers from now on.
+  explicit CpuBackend(int threads) : threads_(std::max(threads, 1)) {
+    omp_set_num_threads(threads_);
+#pragma omp parallel
+    flush_subnormals();
+  }
 
   [[nodiscard]] std::string name() const override { return "cpu"; }
   [[nodiscard]] ddl::DataType type() const override { return ddl::DataType::f32; }

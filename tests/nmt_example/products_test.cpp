@@ -81,6 +81,18 @@ TEST_F(ProductsTest, CopiesThatTakeTurnsStay) {
   EXPECT_EQ(products_.bytes(), grown);
 }
 
+// They would take Intel's processors several times as long as other numbers.
+TEST_F(ProductsTest, SubnormalNumbersAreTakenAsZero) {
+#if !defined(__x86_64__) && !defined(__aarch64__)
+  GTEST_SKIP() << "this processor has no mode for it that the backend sets";
+#endif
+  const Tensor ones = memory_.tensor(inner, cols);
+  memory_.write(ones, Values(inner, cols, 1));
+  memory_.write(x_, Values(rows, inner, 0x1p-127));  // each sum of `inner` of them is a normal number
+  backend_->multiply(x_, Transpose::no, ones, false, result_);
+  EXPECT_TRUE(close(memory_.read(result_), Values(rows, cols), 0));
+}
+
 // The gradient of a large vocabulary would need twice its size in fp32 besides; a step of the reference
 // model, 300 MB more.
 TEST(Products, GradientsOf16BitsNeedLittleMemoryBesides) {
