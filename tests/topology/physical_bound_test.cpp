@@ -24,7 +24,7 @@ TEST(PhysicalBound, OfTheReferenceModelIsSetByTheNics) {
   constexpr std::uint64_t bytes = 717'668'352;
   const double expected = 2.0 * 3 * bytes / (4 * 12.5 * bytes_per_us);
   for (const Placement& placement : {place_by_host(topology, 16), place_round_robin(topology, 16)}) {
-    EXPECT_NEAR(physical_bound(topology, placement, Collective::all_reduce, bytes), expected,
+    EXPECT_NEAR(PhysicalBound(topology, placement).us(Collective::all_reduce, bytes), expected,
                 1e-6 * expected);
   }
 }
@@ -32,7 +32,7 @@ TEST(PhysicalBound, OfTheReferenceModelIsSetByTheNics) {
 TEST(PhysicalBound, ABroadcastEntersEachHostOnce) {
   const Topology topology = make_preset("ac922:4");
   const double bound =
-      physical_bound(topology, place_by_host(topology, 16), Collective::broadcast, 100'000'000);
+      PhysicalBound(topology, place_by_host(topology, 16)).us(Collective::broadcast, 100'000'000);
   EXPECT_NEAR(bound, 100e6 / (12.5 * bytes_per_us), 1);
 }
 
@@ -41,20 +41,31 @@ TEST(PhysicalBound, PiecesOfOtherHostsCrossTheNics) {
   const Topology topology = make_preset("ac922:4");
   const double once = 100e6 / (12.5 * bytes_per_us);
   for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
-    EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 16), collective, 100'000'000), once * 3 / 4,
-                1);
+    EXPECT_NEAR(PhysicalBound(topology, place_by_host(topology, 16)).us(collective, 100'000'000),
+                once * 3 / 4, 1);
     // Three ranks on one host and one on another: the latter's NIC carries three quarters, in one direction.
-    EXPECT_NEAR(physical_bound(topology, {0, 1, 2, 4}, collective, 100'000'000), once * 3 / 4, 1);
+    EXPECT_NEAR(PhysicalBound(topology, {0, 1, 2, 4}).us(collective, 100'000'000), once * 3 / 4, 1);
   }
-  EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 16), Collective::reduce, 100'000'000), once,
+  EXPECT_NEAR(PhysicalBound(topology, place_by_host(topology, 16)).us(Collective::reduce, 100'000'000), once,
               1);
 }
 
+// The packages of an AC922 are joined by 32 GB/s, and by its NIC besides, over which no route goes.
 TEST(PhysicalBound, SeesWhatIsNarrowInsideAHost) {
-  // Two packages of an AC922 joined by 32 GB/s, each with a NIC that leads nowhere else.
   const Topology topology = make_preset("ac922");
-  const double bound = physical_bound(topology, place_by_host(topology, 4), Collective::all_reduce, 1 << 30);
-  EXPECT_GE(bound, 2.0 * (1 << 30) / (2 * (32 + 15.75) * bytes_per_us) * 0.999);
+  const double bound =
+      PhysicalBound(topology, place_by_host(topology, 4)).us(Collective::all_reduce, 1 << 30);
+  EXPECT_NEAR(bound, 2.0 * (1 << 30) / (2 * 32 * bytes_per_us), 1);
+}
+
+// A host has eight NICs of 50 GB/s, one for each GPU.
+TEST(PhysicalBound, CountsTheNicsOfTheRanksOnly) {
+  const Topology topology = make_preset("dgx_h100:2");
+  const double one_nic = 1e9 / (50 * bytes_per_us);
+  EXPECT_NEAR(PhysicalBound(topology, {0, 8}).us(Collective::all_reduce, 1'000'000'000), one_nic, 1);
+  EXPECT_NEAR(PhysicalBound(topology, {0, 1, 8, 9}).us(Collective::all_reduce, 1'000'000'000), one_nic / 2,
+              1);
+  EXPECT_NEAR(PhysicalBound(topology, {0, 1, 8}).us(Collective::broadcast, 1'000'000'000), one_nic, 1);
 }
 
 /// Two racks of two hosts each, with one link between their switches.
@@ -77,20 +88,21 @@ Topology two_racks(Duplex duplex) {
 TEST(PhysicalBound, SeesTheLinkBetweenRacks) {
   const Topology full = two_racks(Duplex::full);
   const double once = 1e9 / bytes_per_us;
-  EXPECT_NEAR(physical_bound(full, place_by_host(full, 4), Collective::all_reduce, 1'000'000'000), once, 1);
+  EXPECT_NEAR(PhysicalBound(full, place_by_host(full, 4)).us(Collective::all_reduce, 1'000'000'000), once, 1);
   const Topology half = two_racks(Duplex::half);
-  EXPECT_NEAR(physical_bound(half, place_by_host(half, 4), Collective::all_reduce, 1'000'000'000), 2 * once,
+  EXPECT_NEAR(PhysicalBound(half, place_by_host(half, 4)).us(Collective::all_reduce, 1'000'000'000), 2 * once,
               1);
-  EXPECT_NEAR(physical_bound(half, place_by_host(half, 4), Collective::broadcast, 1'000'000'000), once, 1);
+  EXPECT_NEAR(PhysicalBound(half, place_by_host(half, 4)).us(Collective::broadcast, 1'000'000'000), once, 1);
 }
 
 TEST(PhysicalBound, FewBytesTakeTheLongestWaysLatency) {
   const Topology topology = two_racks(Duplex::full);
   const double across = 2 * (0.1 + 0.5 + 1) + 1;
-  EXPECT_NEAR(physical_bound(topology, place_by_host(topology, 4), Collective::all_reduce, 4), across, 0.01);
-  EXPECT_EQ(physical_bound(topology, {0}, Collective::all_reduce, 1 << 20), 0);
-  EXPECT_EQ(physical_bound(topology, {0, 3}, Collective::all_reduce, 0), 0);
-  EXPECT_THROW(physical_bound(topology, {0, 0}, Collective::all_reduce, 4), Error);
+  EXPECT_NEAR(PhysicalBound(topology, place_by_host(topology, 4)).us(Collective::all_reduce, 4), across,
+              0.01);
+  EXPECT_EQ(PhysicalBound(topology, {0}).us(Collective::all_reduce, 1 << 20), 0);
+  EXPECT_EQ(PhysicalBound(topology, {0, 3}).us(Collective::all_reduce, 0), 0);
+  EXPECT_THROW(PhysicalBound(topology, {0, 0}), Error);
 }
 
 // A plan could beat the bound, and every printed ratio would be wrong.
@@ -103,10 +115,11 @@ TEST(PhysicalBound, NoPlanBeatsItOnRandomGraphs) {
     Placement placement = place_by_host(topology, devices);
     std::shuffle(placement.begin(), placement.end(), random);
     Planner planner(topology, placement);
+    const PhysicalBound bounds(topology, placement);
     for (const Collective collective : planned_collectives()) {
       for (std::uint64_t bytes : {std::uint64_t{4}, std::uint64_t{4000}, std::uint64_t{40'000'000}}) {
         if (has_pieces(collective)) bytes -= bytes % (4 * placement.size());
-        const double bound = physical_bound(topology, placement, collective, bytes);
+        const double bound = bounds.us(collective, bytes);
         for (const Plan& plan : planner.candidates({collective, bytes}, 4)) {
           const double time = simulate(topology, placement, lower_all(plan, bytes / 4)).total_us;
           EXPECT_GE(time, bound * (1 - 1e-9)) << "seed " << seed << ": " << summary(plan);

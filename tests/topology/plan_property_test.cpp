@@ -391,7 +391,7 @@ TEST(PlanProperty, NoSimulationBeatsThePhysicalBound) {
     const std::uint64_t count =
         fitting(request.collective, std::max<std::uint64_t>(request.bytes / 4, 1), machines.ranks());
     const double bound =
-        physical_bound(machines.topology(), machines.placement(), request.collective, count * 4);
+        PhysicalBound(machines.topology(), machines.placement()).us(request.collective, count * 4);
     ASSERT_GT(bound, 0);
     const std::vector<Plan> candidates = machines.planner().candidates(request);
     for (int i = 0; i < 5; ++i) {

@@ -472,7 +472,7 @@ TEST(Simulator, NeverBeatsTheBytesOverACut) {
     if (seed % 4 == 0) options.cost = bytes_alone().cost;
     const auto simulation = run(c.topology, c.schedule, options);
     const double bound =
-        physical_bound(c.topology, place_by_host(c.topology, c.ranks), Collective::all_reduce, 4 * c.count);
+        PhysicalBound(c.topology, place_by_host(c.topology, c.ranks)).us(Collective::all_reduce, 4 * c.count);
     EXPECT_GE(simulation.total_us, bound * (1 - 1e-9));
   }
 }

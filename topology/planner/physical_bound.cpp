@@ -10,6 +10,7 @@
 
 #include "ddl/topology/plan.hpp"
 #include "topology/graph/link_figures.hpp"
+#include "topology/planner/planner_routes.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -41,96 +42,6 @@ class Components {
   int& at(int node) { return parent_[as_index(node)]; }
   std::vector<int> parent_;
 };
-
-/// What the links that leave a group can carry, in bytes a us.
-struct Capacity {
-  double in = 0;
-  double out = 0;
-  double both_ways = 0;  ///< In and out together; half-duplex links count once.
-};
-
-/// us that the links removed at `level` need for the bytes that must cross them.
-double time_across(const Topology& topology, const Placement& placement, std::size_t level,
-                   Collective collective, double bytes) {
-  Components components(topology.nodes().size());
-  for (const Link& link : topology.links()) {
-    if (!is_cut(topology, link, level)) components.join(link.from, link.to);
-  }
-  std::vector<int> group_of(topology.nodes().size(), -1);  // by root of a component
-  int groups = 0;
-  std::vector<double> ranks_of;
-  for (const int device : placement) {
-    const int node = topology.node_of_device(device);
-    int& group = group_of[as_index(components.root(node))];
-    if (group < 0) {
-      group = groups++;
-      ranks_of.push_back(0);
-    }
-    ++ranks_of[as_index(group)];
-  }
-  if (groups < 2) return 0;
-
-  constexpr double unlimited = std::numeric_limits<double>::infinity();
-  std::vector<Capacity> capacity(as_index(groups));
-  double all_one_way = 0;
-  double all_both_ways = 0;
-  for (const Link& link : topology.links()) {
-    const int from = components.root(link.from);
-    const int to = components.root(link.to);
-    if (from == to) continue;
-    const bool is_half = link.duplex == Duplex::half;
-    // From memory to memory only the receiver's core moves bytes, at best twice as fast as it copies.
-    const bool is_core = is_half && link.kind == LinkKind::memory;
-    const double one = link.bandwidth * figures::bytes_per_us * (is_core ? 2 : 1);
-    int ends = 0;
-    for (const int root : {from, to}) {
-      const int group = group_of[as_index(root)];
-      if (group < 0) continue;
-      ++ends;
-      Capacity& mine = capacity[as_index(group)];
-      mine.in += one;
-      mine.out += is_core ? unlimited : one;
-      mine.both_ways += is_core ? unlimited : is_half ? one : 2 * one;
-      all_both_ways += is_half && !is_core ? one : 2 * one;
-    }
-    // A byte over a half-duplex link between two groups leaves only one of them: the link counts once.
-    if (ends > 0) all_one_way += is_half && !is_core ? one : ends * one;
-  }
-
-  const double others = groups - 1;
-  const double n = static_cast<double>(placement.size());
-  if (collective == Collective::all_reduce) {
-    const double total = 2 * bytes * others;
-    double result = std::max(total / all_one_way, 2 * total / all_both_ways);
-    for (const Capacity& group : capacity) {
-      result = std::max({result, bytes / group.in, bytes / group.out, 2 * bytes / group.both_ways});
-    }
-    return result;
-  }
-  if (has_pieces(collective)) {
-    const double total = bytes * others;
-    double result = std::max(total / all_one_way, 2 * total / all_both_ways);
-    for (std::size_t i = 0; i < capacity.size(); ++i) {
-      const double own = bytes * ranks_of[i] / n;
-      const double in = collective == Collective::all_gather ? bytes - own : own;
-      result = std::max(
-          {result, in / capacity[i].in, (bytes - in) / capacity[i].out, bytes / capacity[i].both_ways});
-    }
-    return result;
-  }
-  // Data enters each group but the root's and leaves the root's, or the other way round. The bound holds for
-  // any root, so the narrowest group may be the root's own, and so may the widest.
-  const bool gathers = collective == Collective::reduce;
-  const auto ways = [&](double Capacity::*way) {
-    std::vector<double> result;
-    for (const Capacity& group : capacity) result.push_back(group.*way);
-    std::ranges::sort(result);
-    return result;
-  };
-  const double second = ways(gathers ? &Capacity::out : &Capacity::in)[1];
-  const double widest = ways(gathers ? &Capacity::in : &Capacity::out).back();
-  return std::max({bytes * others / all_one_way, bytes / second, bytes / widest});
-}
 
 /// The least latency from one node to every other, whatever lies between.
 std::vector<double> latencies_from(const Topology& topology, int start) {
@@ -173,16 +84,109 @@ double longest_latency(const Topology& topology, const Placement& placement) {
 
 }  // namespace
 
-double physical_bound(const Topology& topology, const Placement& placement, Collective collective,
-                      std::uint64_t bytes) {
+PhysicalBound::PhysicalBound(const Topology& topology, const Placement& placement)
+    : ranks_(static_cast<double>(placement.size())) {
   require_valid(topology, placement);
-  if (placement.size() == 1 || (bytes == 0 && collective != Collective::barrier)) return 0;
-  double bound = longest_latency(topology, placement);
-  if (collective == Collective::barrier) return bound;
-  // The root may be in the middle, with the farthest rank half as far.
-  if (has_root(collective)) bound /= 2;
+  if (placement.size() == 1) return;
+  longest_latency_ = longest_latency(topology, placement);
+  const std::vector<bool> used = PlannerRoutes(topology, placement).used_links();
   for (std::size_t level = 0; level < levels; ++level) {
-    bound = std::max(bound, time_across(topology, placement, level, collective, static_cast<double>(bytes)));
+    if (Cut cut = cut_at(level, topology, placement, used); cut.groups.size() > 1) {
+      cuts_.push_back(std::move(cut));
+    }
+  }
+}
+
+PhysicalBound::Cut PhysicalBound::cut_at(std::size_t level, const Topology& topology,
+                                         const Placement& placement, const std::vector<bool>& used) {
+  const auto& links = topology.links();
+  Components components(topology.nodes().size());
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    if (!is_cut(topology, links[i], level)) components.join(links[i].from, links[i].to);
+  }
+  Cut cut;
+  std::vector<int> group_of(topology.nodes().size(), -1);  // by root of a component
+  for (const int device : placement) {
+    int& group = group_of[as_index(components.root(topology.node_of_device(device)))];
+    if (group < 0) {
+      group = static_cast<int>(cut.groups.size());
+      cut.groups.emplace_back();
+    }
+    ++cut.groups[as_index(group)].ranks;
+  }
+
+  constexpr double unlimited = std::numeric_limits<double>::infinity();
+  for (std::size_t i = 0; i < links.size(); ++i) {
+    const Link& link = links[i];
+    const int from = components.root(link.from);
+    const int to = components.root(link.to);
+    if (!used[i] || from == to) continue;
+    const bool is_half = link.duplex == Duplex::half;
+    // From memory to memory only the receiver's core moves bytes, at best twice as fast as it copies.
+    const bool is_core = is_half && link.kind == LinkKind::memory;
+    const double one = link.bandwidth * figures::bytes_per_us * (is_core ? 2 : 1);
+    int ends = 0;
+    for (const int root : {from, to}) {
+      const int group = group_of[as_index(root)];
+      if (group < 0) continue;
+      ++ends;
+      Group& mine = cut.groups[as_index(group)];
+      mine.in += one;
+      mine.out += is_core ? unlimited : one;
+      mine.both_ways += is_core ? unlimited : is_half ? one : 2 * one;
+      cut.all_both_ways += is_half && !is_core ? one : 2 * one;
+    }
+    // A byte over a half-duplex link between two groups leaves only one of them: the link counts once.
+    if (ends > 0) cut.all_one_way += is_half && !is_core ? one : ends * one;
+  }
+  return cut;
+}
+
+double PhysicalBound::time_across(const Cut& cut, Collective collective, double bytes) const {
+  const double others = static_cast<double>(cut.groups.size() - 1);
+  if (collective == Collective::all_reduce) {
+    const double total = 2 * bytes * others;
+    double result = std::max(total / cut.all_one_way, 2 * total / cut.all_both_ways);
+    for (const Group& group : cut.groups) {
+      result = std::max({result, bytes / group.in, bytes / group.out, 2 * bytes / group.both_ways});
+    }
+    return result;
+  }
+  if (has_pieces(collective)) {
+    const double total = bytes * others;
+    double result = std::max(total / cut.all_one_way, 2 * total / cut.all_both_ways);
+    for (const Group& group : cut.groups) {
+      const double own = bytes * group.ranks / ranks_;
+      const double in = collective == Collective::all_gather ? bytes - own : own;
+      result = std::max({result, in / group.in, (bytes - in) / group.out, bytes / group.both_ways});
+    }
+    return result;
+  }
+  // Data enters each group but the root's and leaves the root's, or the other way round. The bound holds for
+  // any root: the best group for it counts.
+  const bool gathers = collective == Collective::reduce;
+  const auto of_root = gathers ? &Group::in : &Group::out;
+  const auto of_others = gathers ? &Group::out : &Group::in;
+  const auto narrowest = std::ranges::min_element(cut.groups, {}, of_others);
+  double second = std::numeric_limits<double>::infinity();
+  for (const Group& group : cut.groups) {
+    if (&group != &*narrowest) second = std::min(second, group.*of_others);
+  }
+  double widest = 0;
+  for (const Group& group : cut.groups) {
+    const double least = &group == &*narrowest ? second : (*narrowest).*of_others;
+    widest = std::max(widest, std::min(group.*of_root, least));
+  }
+  return std::max(bytes * others / cut.all_one_way, bytes / widest);
+}
+
+double PhysicalBound::us(Collective collective, std::uint64_t bytes) const {
+  if (ranks_ == 1 || (bytes == 0 && collective != Collective::barrier)) return 0;
+  if (collective == Collective::barrier) return longest_latency_;
+  // The root may be in the middle, with the farthest rank half as far.
+  double bound = has_root(collective) ? longest_latency_ / 2 : longest_latency_;
+  for (const Cut& cut : cuts_) {
+    bound = std::max(bound, time_across(cut, collective, static_cast<double>(bytes)));
   }
   return bound;
 }

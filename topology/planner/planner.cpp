@@ -85,6 +85,7 @@ struct Planner::State {
         placement(std::move(where)),
         cost(model),
         timing(graph, placement, cost),
+        bound(graph, placement),
         topology_hash(graph.hash()) {
     for (std::size_t rank = 0; rank < placement.size(); ++rank) {
       if (graph.node(graph.node_of_device(placement[rank])).kind == NodeKind::gpu) continue;
@@ -226,7 +227,7 @@ struct Planner::State {
           plan.bytes == 0 ? 0 : phase_time(phase, bytes / plan.chunks, plan.chunks, cost.step_overhead));
     }
     plan.predicted_us = plan.bytes == 0 ? 0 : timing.pipeline(phases).of(bytes, plan.chunks);
-    plan.bound_us = bound(plan.collective, static_cast<std::uint64_t>(bytes * share));
+    plan.bound_us = bound.us(plan.collective, static_cast<std::uint64_t>(bytes * share));
     plan.topology_hash = topology_hash;
   }
 
@@ -319,20 +320,11 @@ struct Planner::State {
     plan.predicted_us += on_devices->calls_us(plan, times);
   }
 
-  double bound(Collective collective, std::uint64_t bytes) {
-    if (bound_of != std::pair(collective, bytes)) {
-      bound_of = {collective, bytes};
-      bound_us = physical_bound(*topology, placement, collective, bytes);
-    }
-    return bound_us;
-  }
-
   const Topology* topology;
   Placement placement;
   CostModel cost;
   PlanTiming timing;
-  std::pair<Collective, std::uint64_t> bound_of = {Collective::barrier, 0};
-  double bound_us = 0;
+  PhysicalBound bound;
   std::uint64_t topology_hash;
   int first_on_cpu = -1;
   std::optional<PlanTrial> trial;

@@ -112,4 +112,52 @@ PlannedRoute PlannerRoutes::between(int from_rank, int to_rank) {
   return {made.figures, buffer_};
 }
 
+std::vector<bool> PlannerRoutes::used_links() {
+  struct Group {
+    std::vector<int> hosts;  // alike, with ranks in the same places
+    std::vector<bool> used;  // by index into a host's links
+  };
+  std::vector<std::vector<int>> ranks_of(hosts_.size());
+  for (std::size_t rank = 0; rank < place_of_.size(); ++rank)
+    ranks_of[as_index(place_of_[rank].host)].push_back(static_cast<int>(rank));
+  std::map<std::vector<int>, Group> groups;
+  for (std::size_t host = 0; host < hosts_.size(); ++host) {
+    if (ranks_of[host].empty()) continue;
+    std::vector<int> key = {hosts_[host].kind};
+    for (const int rank : ranks_of[host]) key.push_back(index_in_host(rank));
+    Group& group = groups[std::move(key)];
+    group.hosts.push_back(static_cast<int>(host));
+    group.used.resize(hosts_[host].links.size());
+  }
+
+  std::vector<bool> result(topology_->links().size());
+  const auto use = [&](Group& from_group, int from_host, Group& to_group, int to_host) {
+    for (const int from : ranks_of[as_index(from_host)]) {
+      for (const int to : ranks_of[as_index(to_host)]) {
+        if (from == to) continue;
+        for (const Hop& hop : template_of(from, to).hops) {
+          (hop.part == Part::from_host ? from_group.used
+           : hop.part == Part::to_host ? to_group.used
+                                       : result)[as_index(hop.link)] = true;
+        }
+      }
+    }
+  };
+  for (auto& [key, group] : groups) {
+    use(group, group.hosts.front(), group, group.hosts.front());
+    for (auto& [other_key, other] : groups) {
+      if (&other != &group || group.hosts.size() > 1)
+        use(group, group.hosts.front(), other, other.hosts.back());
+    }
+  }
+  for (const auto& [key, group] : groups) {
+    for (const int host : group.hosts) {
+      for (std::size_t i = 0; i < group.used.size(); ++i) {
+        if (group.used[i]) result[as_index(hosts_[as_index(host)].links[i])] = true;
+      }
+    }
+  }
+  return result;
+}
+
 }  // namespace ddl::topology

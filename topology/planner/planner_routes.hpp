@@ -42,6 +42,8 @@ class PlannerRoutes {
   PlannerRoutes(const Topology& topology, const Placement& placement);
 
   PlannedRoute between(int from_rank, int to_rank);
+  /// Whether each link, by index, is on a route between two of the ranks. O(routes that differ).
+  std::vector<bool> used_links();
 
   [[nodiscard]] int host_of(int rank) const { return place_of_[as_index(rank)].host; }
   /// Equal for hosts that are alike.

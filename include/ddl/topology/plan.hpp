@@ -101,7 +101,7 @@ struct Plan {
 
   double predicted_us = 0;       ///< Predicted time of the collective in us; 0: not predicted.
   std::vector<double> phase_us;  ///< us of each phase of `phases_of`, for one chunk and without the others.
-  double bound_us = 0;           ///< Lower bound for any plan on this topology: see `physical_bound`.
+  double bound_us = 0;           ///< Lower bound for any plan on this topology: see `PhysicalBound`.
   std::uint64_t topology_hash = 0;  ///< `Topology::hash` of the topology it was predicted for; 0: unknown.
   std::vector<std::string> notes;   ///< Requests that could not be fulfilled, with the reason.
 
