@@ -192,6 +192,7 @@ def main():
         parser.error("PyTorch sees no CUDA device; --device cpu runs without one")
     if options.threads:
         torch.set_num_threads(options.threads)
+    torch.set_flush_denormal(True)  # as ddl_nmt does
     for arithmetic in options.arithmetic.split(","):
         if arithmetic not in ("f32", "tf32", "f16", "bf16"):
             parser.error(f"--arithmetic: found '{arithmetic}', expected f32, tf32, f16 or bf16")
