@@ -604,6 +604,7 @@ class Reducer:
         self._followed: dict[str, tuple[Any, Any]] = {}  # of a torch module: parameter and gradient by name
         self._addresses: dict[str, int] = {}  # of these gradients
         self._unreached: set[str] = set()  # of these, the names that backward has not come to in this step
+        self._is_refused = False  # its module has been converted: no step of it can be ended
         if hasattr(gradients_of, "named_parameters"):
             gradients_of = self._follow(gradients_of)
         named = list(_named(gradients_of))
@@ -666,6 +667,7 @@ class Reducer:
         return {name: gradient for name, (_, gradient) in self._followed.items()}
 
     def _refuse_moved(self, name):
+        self._is_refused = True
         raise _error("invalid_argument", f"gradient {name!r}: found it or its parameter replaced since the reducer was made; "
                      "make the reducer after calls that replace them (.to(), .double(), new layers), or make another one")
 
@@ -786,6 +788,9 @@ class Reducer:
         handle, self._handle = self._handle, None
         try:
             _call("reducer_free", handle)
+        except ArgumentError:  # a step has begun
+            if not self._is_refused:
+                raise
         finally:
             _in_use.discard(self)
 
