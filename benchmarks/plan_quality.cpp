@@ -180,8 +180,9 @@ Row judge(const Options& options, Planner& planner, Judge& judge, std::uint64_t 
   };
   std::set<std::string> decompositions;
   for (const Plan& plan : candidates) {
-    const bool is_flat_ring =
-        plan.dimensions.size() == 1 && plan.dimensions[0].algorithm == Algorithm::ring && row.ranks > 1;
+    const bool is_flat_ring = plan.dimensions.size() == 1 &&
+                              plan.dimensions[0].algorithm == Algorithm::ring &&
+                              plan.further_orders.empty() && row.ranks > 1;
     const bool is_first = decompositions.insert(plan.order_name + to_string(plan.decomposition)).second;
     const bool is_near = plan.predicted_us <= options.within * row.chosen.predicted_us;
     const bool is_wanted =

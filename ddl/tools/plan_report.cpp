@@ -9,6 +9,7 @@
 #include "ddl/topology/program.hpp"
 #include "topology/plan/algorithms.hpp"
 #include "topology/planner/plan_groups.hpp"
+#include "topology/planner/rank_order.hpp"
 #include "topology/program/passes.hpp"
 #include "topology/text.hpp"
 
@@ -137,13 +138,16 @@ std::vector<LinkUse> link_uses(const Topology& topology, const topology::Simulat
 std::vector<std::vector<int>> groups_of(const Plan& plan, int dimension, int root, std::size_t most) {
   std::vector<topology::Algorithm> algorithms;
   for (const topology::PlanDimension& each : plan.dimensions) algorithms.push_back(each.algorithm);
-  const auto root_position = static_cast<int>(std::ranges::find(plan.order, root) - plan.order.begin());
   std::vector<std::vector<int>> groups;
-  topology::PlanGroups(plan.collective, plan.decomposition, algorithms, plan.order, root_position)
-      .of({topology::PhaseKind::all_gather, dimension})
-      .for_each([&](const topology::ProfiledGroup& group) {
-        if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
-      });
+  const topology::RankOrder orders{plan.order_name, plan.order, plan.further_orders};
+  orders.for_each([&](const std::vector<int>& order) {
+    const auto root_position = static_cast<int>(std::ranges::find(order, root) - order.begin());
+    topology::PlanGroups(plan.collective, plan.decomposition, algorithms, order, root_position)
+        .of({topology::PhaseKind::all_gather, dimension})
+        .for_each([&](const topology::ProfiledGroup& group) {
+          if (groups.size() < most) groups.emplace_back(group.ranks.begin(), group.ranks.end());
+        });
+  });
   return groups;
 }
 

@@ -122,6 +122,7 @@ std::string report_json(const Planner& planner, const PlanReport& report, bool e
   if (report.verdict && !report.verdict->ok) json["problem"] = report.verdict->problem;
   if (explain) {
     json["order"] = plan.order;
+    if (!plan.further_orders.empty()) json["further_orders"] = plan.further_orders;
     json["alternatives"] = rated_json(report.alternatives);
   }
   if (report.simulation) json["links"] = links_json(planner, *report.simulation);

@@ -215,6 +215,36 @@ TEST(PlanExecution, EveryPairOfAllReduceAlgorithmsInTwoDimensions) {
   }
 }
 
+/// Each of the orders is another permutation.
+Plan with_orders(Plan plan, int further) {
+  for (int i = 0; i < further; ++i) {
+    plan.further_orders.push_back(i % 2 == 0 ? std::vector(plan.order.rbegin(), plan.order.rend())
+                                             : shuffled(plan.decomposition.ranks()));
+    std::ranges::rotate(plan.further_orders.back(), plan.further_orders.back().begin() + i % 2 + 1);
+  }
+  return plan;
+}
+
+// Rings over different links would mix up one another's parts.
+TEST(PlanExecution, SeveralOrdersAtOnce) {
+  for (const Algorithm algorithm : all_reduce_algorithms) {
+    for (const int chunks : {1, 5}) {
+      const Plan flat = make_plan(Collective::all_reduce, Decomposition({6}, {}), {algorithm}, chunks);
+      const Plan grid =
+          make_plan(Collective::all_reduce, Decomposition({3}, {2}), {Algorithm::ring, algorithm}, chunks);
+      for (const Layout& layout : layouts_of(6)) {
+        ASSERT_NO_FATAL_FAILURE(expect_all_reduce_right(with_orders(flat, 5), layout));
+        ASSERT_NO_FATAL_FAILURE(expect_all_reduce_right(with_orders(grid, 2), layout));
+      }
+      if (chunks > 1) expect_wire_right(with_orders(grid, 1), DataType::bf16, layouts_of(6)[2]);
+    }
+  }
+  for (const Algorithm algorithm : broadcast_algorithms) {
+    const Plan plan = make_plan(Collective::broadcast, Decomposition({6}, {}), {algorithm}, 3);
+    ASSERT_NO_FATAL_FAILURE(expect_broadcast_right(with_orders(plan, 3), layouts_of(6)[1]));
+  }
+}
+
 TEST(PlanExecution, UnequalHostsKeepTheHierarchy) {
   for (const Algorithm inner : all_reduce_algorithms) {
     if (inner == Algorithm::one_shot) continue;  // not in a ragged dimension

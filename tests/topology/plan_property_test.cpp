@@ -40,7 +40,8 @@ std::string name_of(const Plan& plan) {
   for (const PlanDimension& dimension : plan.dimensions) {
     text += fmt::format(" {}", to_string(dimension.algorithm));
   }
-  return text + fmt::format(", {} chunks, {}", plan.chunks, plan.order_name);
+  return text + fmt::format(", {} chunks, {} orders, {}", plan.chunks, 1 + plan.further_orders.size(),
+                            plan.order_name);
 }
 
 std::vector<std::uint64_t> sent_by_rank(const Schedule& schedule) {
@@ -106,8 +107,8 @@ void expect_bytes(const Plan& plan, const Schedule& schedule) {
     return;
   }
   ASSERT_EQ(total, all_reduce_elements(plan, count));
-  const auto chunks = static_cast<std::uint64_t>(plan.chunks);
-  if (plan.decomposition.ragged() || count % (n * chunks) != 0) return;
+  const std::uint64_t parts = static_cast<std::uint64_t>(plan.chunks) * (1 + plan.further_orders.size());
+  if (plan.decomposition.ragged() || count % (n * parts) != 0) return;
   const auto& dimensions = plan.dimensions;
   if (std::ranges::all_of(dimensions,
                           [](const auto& d) { return scatters(Collective::all_reduce, d.algorithm); })) {
@@ -197,6 +198,10 @@ Plan random_plan(int ranks, Random& random) {
   plan.order.resize(static_cast<std::size_t>(ranks));
   std::iota(plan.order.begin(), plan.order.end(), 0);
   std::shuffle(plan.order.begin(), plan.order.end(), random);
+  if (below(random, 3) == 0) {
+    plan.further_orders.assign(static_cast<std::size_t>(below(random, 5)), plan.order);
+    for (auto& order : plan.further_orders) std::shuffle(order.begin(), order.end(), random);
+  }
   plan.order_name = "shuffled";
   plan.chunks = below(random, 2) == 0 ? 1 << below(random, 7) : 1 + below(random, 64);
   plan.bytes = random();
@@ -251,11 +256,12 @@ TEST(PlanProperty, TopologiesReturnFromJson) {
 }
 
 /// The properties of a plan that determine whether its schedule is right, whatever the order of ranks.
-using Form = std::tuple<Collective, std::string, std::vector<Algorithm>, int>;
+using Form = std::tuple<Collective, std::string, std::vector<Algorithm>, int, std::size_t>;
 Form form_of(const Plan& plan) {
   std::vector<Algorithm> algorithms;
   for (const PlanDimension& dimension : plan.dimensions) algorithms.push_back(dimension.algorithm);
-  return {plan.collective, to_string(plan.decomposition), algorithms, plan.chunks};
+  return {plan.collective, to_string(plan.decomposition), algorithms, plan.chunks,
+          plan.further_orders.size()};
 }
 
 class Machines {

@@ -38,6 +38,7 @@ Plan ragged() {
                      {Algorithm::double_tree, Carrier::mpi},
                      {Algorithm::one_shot, Carrier::nccl}};
   plan.order = {9, 8, 7, 6, 5, 4, 3, 2, 1, 0};
+  plan.further_orders = {{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 0}};
   return plan;
 }
 
@@ -68,6 +69,9 @@ TEST(Plan, HashTellsWhatDecidesTheSteps) {
   expect_new([](Plan& p) { p.dimensions[1].carrier = Carrier::mpi; });
   expect_new([](Plan& p) { std::swap(p.order[0], p.order[1]); });
   expect_new([](Plan& p) { p.chunks = 8; });
+  expect_new([](Plan& p) { p.further_orders = {p.order}; });
+  expect_new([](Plan& p) { p.further_orders = {p.order, p.order}; });
+  expect_new([](Plan& p) { p.further_orders = {{0, 1, 2, 3, 4, 5}}; });
 
   Plan same = plan;
   same.bytes = 1;
@@ -118,6 +122,12 @@ TEST(Plan, WhatDoesNotFitTogetherIsRefused) {
   EXPECT_NE(refused([](Plan& p) { p.order.pop_back(); }).find("expected 6"), std::string::npos);
   EXPECT_NE(refused([](Plan& p) { p.order[4] = 6; }).find("order[4]"), std::string::npos);
   EXPECT_NE(refused([](Plan& p) { p.order[4] = 0; }).find("second time"), std::string::npos);
+  EXPECT_NE(refused([](Plan& p) {
+              p.further_orders = {p.order, {0, 1}};
+            }).find("further_orders[1]: found 2 ranks"),
+            std::string::npos);
+  EXPECT_NE(refused([](Plan& p) { p.further_orders.assign(16, p.order); }).find("expected at most 15"),
+            std::string::npos);
   EXPECT_NE(refused([](Plan& p) {
               p.collective = Collective::broadcast;
               p.dimensions[0].algorithm = Algorithm::halving_doubling;

@@ -250,9 +250,8 @@ TEST(Choice, BeatsOrEqualsAFlatRing) {
          {std::uint64_t{1} << 10, std::uint64_t{1} << 17, std::uint64_t{1} << 24}) {
       const Plan plan = planner.choose(all_reduce(bytes));
       const Plan ring = flat(ranks, Algorithm::ring, bytes);
-      EXPECT_LE(simulated_run(planner, plan), 1.01 * simulated_run(planner, ring))
-          << name << '\n'
-          << to_text(plan);
+      EXPECT_LE(simulated_run(planner, plan), 1.01 * simulated_run(planner, ring)) << name << '\n'
+                                                                                   << to_text(plan);
     }
   }
 }
@@ -455,6 +454,8 @@ TEST(OnDevices, PlansAreOfTheCarriersThatThereAre) {
     EXPECT_EQ(carriers(chosen("dgx_a100:2", "cuda_ipc,host_memory", large)),
               (std::vector{cuda_ipc, host_memory}));
     for (const Carrier carrier : carriers(chosen("ac922:2", "network", large))) EXPECT_EQ(carrier, network);
+    // NCCL has rings over all NVLinks, of which a single one would not go around.
+    EXPECT_EQ(carriers(chosen("dgx1v", "cuda_ipc,nccl,host_memory", large)), std::vector{nccl});
   }
   const auto one_shot = [&](const std::string& names) {
     return choose_on_devices("dgx_a100", names, Collective::all_reduce, small).dimensions[0].algorithm;
@@ -554,12 +555,51 @@ TEST(Orders, ByHostFollowsTheLinks) {
   PlanRequest request = all_reduce(1 << 28);
   request.mode = Mode::rings;
   request.decomposition = Decomposition({8}, {});
-  const Plan plan = planner.choose(request);
-  EXPECT_EQ(plan.order_name, "by host");
+  const std::vector<Plan> plans = planner.candidates(request);
+  const auto found = std::ranges::find(plans, "by host", &Plan::order_name);
+  ASSERT_NE(found, plans.end());
+  const Plan& plan = *found;
   for (std::size_t i = 0; i < 8; ++i) {
     const int from = topology.devices()[static_cast<std::size_t>(plan.order[i])];
     const int to = topology.devices()[static_cast<std::size_t>(plan.order[(i + 1) % 8])];
     EXPECT_EQ(topology.route(from, to).size(), 1U) << plan.order[i] << " to " << plan.order[(i + 1) % 8];
+  }
+}
+
+// Collectives of one DGX-1V would leave half of its NVLinks idle.
+TEST(Orders, SeveralRingsUseEveryLinkForItsWidth) {
+  const Topology topology = make_preset("dgx1v");
+  Planner planner(topology, place_by_host(topology, 8));
+  for (const Collective collective : planned_collectives()) {
+    const Plan plan = planner.choose({collective, 1 << 30});
+    SCOPED_TRACE(summary(plan));
+    ASSERT_EQ(plan.further_orders.size(), 5U);
+    EXPECT_LT(plan.predicted_us, 1.6 * plan.bound_us);
+    std::map<Channel, double> rings;  // by direction of a link
+    const auto add = [&](const std::vector<int>& order) {
+      for (std::size_t i = 0; i < 8; ++i) {
+        const auto route = topology.route(topology.devices()[static_cast<std::size_t>(order[i])],
+                                          topology.devices()[static_cast<std::size_t>(order[(i + 1) % 8])]);
+        ASSERT_EQ(route.size(), 1U);
+        ++rings[route[0]];
+      }
+    };
+    add(plan.order);
+    for (const auto& order : plan.further_orders) add(order);
+    for (const auto& [channel, count] : rings)
+      EXPECT_EQ(count * 25, topology.link(link_of(channel)).bandwidth);
+    EXPECT_EQ(rings.size(), 32U) << "16 pairs of GPUs have links";
+  }
+}
+
+// Several rings would share links, and a plan would be no faster but have more messages.
+TEST(Orders, OneRingWhereLinksAreShared) {
+  for (const char* name : {"ac922", "dgx2", "dgx_a100", "host:8"}) {
+    const Topology topology = make_preset(name);
+    Planner planner(topology, place_by_host(topology, static_cast<int>(topology.devices().size())));
+    for (const Plan& plan : planner.candidates(all_reduce(1 << 28))) {
+      ASSERT_TRUE(plan.further_orders.empty()) << name << ": " << summary(plan);
+    }
   }
 }
 

@@ -11,6 +11,7 @@ namespace ddl::topology {
 
 /// Into which a plan may cut its data.
 inline constexpr int most_chunks = 64;
+inline constexpr std::size_t most_further_orders = 15;  // of a plan
 
 /// Properties of an algorithm that the planner and tools use besides its messages.
 struct AlgorithmTraits {

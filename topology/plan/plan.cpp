@@ -74,20 +74,20 @@ void require_wire(const Plan& plan, int index) {
   }
 }
 
-void require_order(const Plan& plan) {
+void require_order(const Plan& plan, const std::vector<int>& order, const std::string& name) {
   const auto ranks = as_index(plan.decomposition.ranks());
-  if (plan.order.size() != ranks) {
-    refuse("plan: order: found {} ranks, expected {}, as many as {} has positions", plan.order.size(), ranks,
+  if (order.size() != ranks) {
+    refuse("plan: {}: found {} ranks, expected {}, as many as {} has positions", name, order.size(), ranks,
            to_string(plan.decomposition));
   }
   std::vector<bool> seen(ranks);
   for (std::size_t position = 0; position < ranks; ++position) {
-    const int rank = plan.order[position];
+    const int rank = order[position];
     if (rank < 0 || as_index(rank) >= ranks) {
-      refuse("plan: order[{}]: found rank {}, expected 0 to {}", position, rank, ranks - 1);
+      refuse("plan: {}[{}]: found rank {}, expected 0 to {}", name, position, rank, ranks - 1);
     }
     if (seen[as_index(rank)]) {
-      refuse("plan: order[{}]: found rank {} a second time, expected each once", position, rank);
+      refuse("plan: {}[{}]: found rank {} a second time, expected each once", name, position, rank);
     }
     seen[as_index(rank)] = true;
   }
@@ -115,6 +115,9 @@ std::uint64_t hash(const Plan& plan) {
     if (!plan.dimensions[i].wire) continue;
     fnv.add_number(i);
     fnv.add(static_cast<std::uint8_t>(*plan.dimensions[i].wire));
+  }
+  for (const std::vector<int>& order : plan.further_orders) {
+    for (const int rank : order) fnv.add_number(static_cast<std::uint64_t>(rank));
   }
   return fnv.value();
 }
@@ -210,7 +213,14 @@ void require_valid(const Plan& plan) {
   if (plan.chunks < 1 || plan.chunks > most_chunks) {
     refuse("plan: found {} chunks, expected 1 to {}", plan.chunks, most_chunks);
   }
-  require_order(plan);
+  require_order(plan, plan.order, "order");
+  if (plan.further_orders.size() > most_further_orders) {
+    refuse("plan: found {} further orders, expected at most {}", plan.further_orders.size(),
+           most_further_orders);
+  }
+  for (std::size_t i = 0; i < plan.further_orders.size(); ++i) {
+    require_order(plan, plan.further_orders[i], fmt::format("further_orders[{}]", i));
+  }
 }
 
 }  // namespace ddl::topology

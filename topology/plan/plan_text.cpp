@@ -57,8 +57,10 @@ std::string summary(const Plan& plan) {
 
 std::string to_text(const Plan& plan) {
   std::string text = summary(plan) + '\n';
-  text += fmt::format("  mode {} ({}), order {}, plan {:016x}\n", letter_of(plan.mode), to_string(plan.mode),
-                      short_order(plan.order), hash(plan));
+  const std::size_t further = plan.further_orders.size();
+  text += fmt::format("  mode {} ({}), order {}{}, plan {:016x}\n", letter_of(plan.mode),
+                      to_string(plan.mode), short_order(plan.order),
+                      further > 0 ? fmt::format(" and {} more", further) : "", hash(plan));
 
   const auto phases = phases_of(plan);
   if (!phases.empty()) {
@@ -114,6 +116,8 @@ void describe(Fields& fields, File& file) {
   fields("decomposition", file.decomposition);
   fields("dimensions", plan.dimensions, longest_list);
   fields("order", plan.order, most_ranks, 0, most_ranks - 1);
+  fields.optional("further_orders", plan.further_orders, std::vector<std::vector<int>>(), most_further_orders,
+                  std::size_t{most_ranks}, 0, most_ranks - 1);
   fields("order_name", plan.order_name);
   fields("chunks", plan.chunks, 1, 64);
   fields("predicted_us", plan.predicted_us, longest_us);

@@ -6,10 +6,10 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "topology/plan/algorithms.hpp"
 #include "topology/planner/plan_shape.hpp"
-#include "topology/planner/rank_order.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -26,8 +26,8 @@ bool goes_by(const Plan& plan, Carrier carrier) {
 }  // namespace
 
 DeviceCandidates::DeviceCandidates(const Topology& topology, const Placement& placement,
-                                   const CostModel& cost)
-    : carriers_(*topology.carriers()), cost_(&cost) {
+                                   const CostModel& cost, RankOrder rings)
+    : carriers_(*topology.carriers()), cost_(&cost), rings_(std::move(rings)) {
   const std::vector<std::vector<int>> hosts = ranks_by_host(topology, placement);
   for (const auto& ranks : hosts) by_host_.insert(by_host_.end(), ranks.begin(), ranks.end());
   hosts_ = static_cast<int>(hosts.size());
@@ -60,6 +60,7 @@ std::vector<Plan> DeviceCandidates::of(const PlanRequest& request) const {
     if (!is_there) return;
     flat.dimensions = {dimension};
     plans.push_back(flat);
+    if (dimension.carrier == Carrier::nccl) set_rings(plans.back());
   };
   const bool is_one_shot =
       request.collective == Collective::all_reduce && request.bytes <= carriers_.one_shot_bytes;
@@ -94,10 +95,17 @@ void DeviceCandidates::add_by_dimension(const PlanRequest& request, const Plan& 
         plan.decomposition = Decomposition({static_cast<int>(by_host_.size()) / hosts_}, {hosts_});
         plan.dimensions = {inside, between};
         plan.chunks = chunks;
+        if (inside.carrier == Carrier::nccl) set_rings(plan);
         plans.push_back(std::move(plan));
       }
     }
   }
+}
+
+void DeviceCandidates::set_rings(Plan& plan) const {
+  plan.order = rings_.ranks;
+  plan.further_orders = rings_.further;
+  plan.order_name = rings_.name;
 }
 
 bool DeviceCandidates::is_of_network(const Plan& plan) { return goes_by(plan, Carrier::network); }
@@ -112,6 +120,7 @@ bool DeviceCandidates::include(const Plan& plan) const {
   request.type = plan.type;
   return std::ranges::any_of(of(request), [&](const Plan& other) {
     return other.decomposition == plan.decomposition && other.order == plan.order &&
+           other.further_orders == plan.further_orders &&
            std::ranges::equal(other.dimensions, plan.dimensions, [](PlanDimension a, PlanDimension b) {
              return a.algorithm == b.algorithm && a.carrier == b.carrier;
            });

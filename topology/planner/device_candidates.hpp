@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "ddl/topology/planner.hpp"
+#include "topology/planner/rank_order.hpp"
 
 namespace ddl::topology {
 
@@ -12,8 +13,10 @@ namespace ddl::topology {
 /// the planner's search adds those.
 class DeviceCandidates {
  public:
-  /// `topology` must have `carriers()`. Refers to `cost`.
-  DeviceCandidates(const Topology& topology, const Placement& placement, const CostModel& cost);
+  /// `topology` must have `carriers()`. `rings`: those that NCCL is expected to find inside hosts. Refers to
+  /// `cost`.
+  DeviceCandidates(const Topology& topology, const Placement& placement, const CostModel& cost,
+                   RankOrder rings);
 
   [[nodiscard]] const DeviceCarriers& carriers() const noexcept { return carriers_; }
   /// The plans for a request, without times, and without those that a network alone carries.
@@ -33,6 +36,7 @@ class DeviceCandidates {
 
  private:
   [[nodiscard]] double nccl_us(const Plan& plan, const Phase& phase, PhaseTime time, bool is_first) const;
+  void set_rings(Plan& plan) const;
   void add_by_dimension(const PlanRequest& request, const Plan& flat, std::vector<Plan>& plans) const;
 
   DeviceCarriers carriers_;
@@ -41,6 +45,7 @@ class DeviceCandidates {
   bool has_dimensions_;        // several hosts, with equally many ranks each, more than one
   std::string no_dimensions_;  // the reason why not, if hosts differ
   std::vector<int> by_host_;   // all ranks, host by host
+  RankOrder rings_;
 };
 
 /// Turns a request into one for plans whose steps a network executes: NCCL's modes ask for other plans.

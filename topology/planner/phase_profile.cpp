@@ -343,7 +343,7 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
     groups.for_each([&](const ProfiledGroup& group) {
       for (const int rank : group.ranks) sends_[as_index(rank)] = 0;
     });
-    round.local = reduced * reduction_us_;
+    round.local = reduced * way.orders * reduction_us_;
     if (has_cores_) {
       add_to(total_without_, round.repeat);
       if (!is_long) round.column_without = add_column();

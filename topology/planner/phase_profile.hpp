@@ -119,6 +119,10 @@ class ProfiledGroups {
     ranks_.insert(ranks_.end(), ranks.begin(), ranks.end());
     shares_.insert(shares_.end(), shares.begin(), shares.end());
   }
+  /// Adds groups with `part` of their weights.
+  void add(const ProfiledGroups& others, double part) {
+    others.for_each([&](const ProfiledGroup& group) { add(group.ranks, group.weight * part, group.shares); });
+  }
   void for_each(const auto& visit) const {
     for (const Place& at : groups_) {
       visit(ProfiledGroup{std::span(ranks_).subspan(at.ranks, at.size), at.weight,
@@ -150,6 +154,7 @@ class Profiler {
     bool in_turn = false;   ///< As in `pattern_of`.
     double wire_share = 1;  ///< The part of a range's bytes that is sent between hosts.
     bool apart = false;     ///< As in `pattern_of`; counts for the root's group too.
+    double orders = 1;      ///< In each of a plan's orders of ranks, a rank has groups and reduces in them.
   };
   PhaseProfile make(Collective collective, Algorithm algorithm, PhaseKind kind, Way way,
                     const ProfiledGroups& groups);

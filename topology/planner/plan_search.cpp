@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -338,9 +339,27 @@ std::vector<PlanShape> search_shapes(const PlanRequest& request, PlanTiming& tim
   return search.take();
 }
 
-}  // namespace
+/// Shapes with several rings in each host.
+std::vector<PlanShape> shapes_with_rings(const PlanRequest& request, const PlanTiming& timing) {
+  std::vector<PlanShape> shapes;
+  const HostRanks& hosts = timing.hosts();
+  const int count = static_cast<int>(hosts.sizes.size());
+  if (!timing.rings_order() || request.mode == Mode::mpi || (request.mode == Mode::nccl && count > 1))
+    return {};
+  std::vector<std::vector<int>> outer = {{count}};
+  if (count <= most_ranks_for_all) outer = ordered_factorisations(count);
+  for (const std::vector<int>& sizes : outer) {
+    const Decomposition grid =
+        hosts.equal ? Decomposition({hosts.sizes[0]}, sizes) : Decomposition(hosts.sizes, sizes);
+    if (request.decomposition && grid != *request.decomposition) continue;
+    add_with_algorithms(request.collective, request.mode, *timing.rings_order(), grid, shapes);
+  }
+  std::erase_if(shapes, [](const PlanShape& shape) { return !traits_of(shape.algorithms.front()).is_ring; });
+  return shapes;
+}
 
-std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTiming& timing) {
+/// Shapes with one order of ranks.
+std::vector<PlanShape> shapes_of_one_order(const PlanRequest& request, int ranks, PlanTiming& timing) {
   std::vector<PlanShape> shapes;
   if (request.decomposition) {
     const Decomposition& wanted = *request.decomposition;
@@ -390,7 +409,7 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
     for (const Mode mode : {Mode::rings, Mode::scatter_gather}) {
       PlanRequest narrower = request;
       narrower.mode = mode;
-      add(find_shapes(narrower, ranks, timing));
+      add(shapes_of_one_order(narrower, ranks, timing));
     }
     add(mpi_shapes(request.collective, ranks));
   }
@@ -400,6 +419,14 @@ std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTi
       return !shape.decomposition.ragged() && !is_aligned(shape.decomposition, hosts.sizes[0]);
     });
   }
+  return shapes;
+}
+
+}  // namespace
+
+std::vector<PlanShape> find_shapes(const PlanRequest& request, int ranks, PlanTiming& timing) {
+  std::vector<PlanShape> shapes = shapes_of_one_order(request, ranks, timing);
+  std::ranges::move(shapes_with_rings(request, timing), std::back_inserter(shapes));
   return shapes;
 }
 

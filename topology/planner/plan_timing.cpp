@@ -27,7 +27,8 @@ PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, con
       routes_(topology, placement),
       hosts_(host_ranks(topology, placement)),
       orders_(rank_orders(topology, placement, routes_)),
-      host_order_(orders_.size() - 1),
+      rings_order_(orders_.back().further.empty() ? std::nullopt : std::optional(orders_.size() - 1)),
+      host_order_(rings_order_.value_or(orders_.size()) - 1),
       profiler_(topology, placement, cost, routes_),
       pipeline_(profiler_.classes(), cost.step_overhead) {
   for (const int device : placement) {
@@ -35,20 +36,19 @@ PlanTiming::PlanTiming(const Topology& topology, const Placement& placement, con
   }
 }
 
-std::size_t PlanTiming::order_index(const std::string& name, const std::vector<int>& ranks) {
+std::size_t PlanTiming::order_index(RankOrder order) {
   for (std::size_t i = 0; i < orders_.size(); ++i) {
-    if (orders_[i].ranks == ranks) return i;
+    if (orders_[i].ranks == order.ranks && orders_[i].further == order.further) return i;
   }
-  orders_.push_back({name, ranks});
+  orders_.push_back(std::move(order));
   return orders_.size() - 1;
 }
 
 const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& shape, const Phase& phase) {
   const Decomposition& decomposition = shape.decomposition;
-  const std::vector<int>& order = orders_[shape.order].ranks;
+  const RankOrder& orders = orders_[shape.order];
   const auto d = as_index(phase.dimension);
   const Algorithm algorithm = shape.algorithms[d];
-  int root = 0;
   // A reduce-scatter is half of an all-reduce, except that with a ragged dimension others handle the pieces.
   const bool is_half = collective == Collective::reduce_scatter && !decomposition.ragged();
   const Collective family = is_half ? Collective::all_reduce : collective;
@@ -60,8 +60,7 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
   add_place(key, decomposition, phase.dimension);
   key.push_back(-2);
   if (has_root(collective)) {
-    root = static_cast<int>(std::ranges::find(order, 0) - order.begin());
-    key.push_back(root);
+    const auto root = std::ranges::find(orders.ranks, 0) - orders.ranks.begin();
     // Which inner positions have data: runs of dimensions that scatter, and of those that do not.
     int run = 1;
     bool is_cut = false;
@@ -94,10 +93,15 @@ const PhaseProfile& PlanTiming::profile(Collective collective, const PlanShape& 
     const PhaseProfile& there = profile(collective, shape, {PhaseKind::reduce_scatter, phase.dimension});
     made = std::make_unique<PhaseProfile>(there.reversed());
   } else {
-    const PlanGroups groups(collective, decomposition, shape.algorithms, order, root);
+    ProfiledGroups groups;
+    orders.for_each([&](const std::vector<int>& order) {
+      const auto root = has_root(collective) ? std::ranges::find(order, 0) - order.begin() : 0;
+      const PlanGroups of_order(collective, decomposition, shape.algorithms, order, static_cast<int>(root));
+      groups.add(of_order.of(phase), 1 / orders.count());
+    });
+    const bool in_turn = has_cpu_ && inside_hosts(shape, phase.dimension);
     made = std::make_unique<PhaseProfile>(profiler_.make(
-        collective, algorithm, phase.kind,
-        {has_cpu_ && inside_hosts(shape, phase.dimension), wire_share, is_apart}, groups.of(phase)));
+        collective, algorithm, phase.kind, {in_turn, wire_share, is_apart, orders.count()}, groups));
   }
   return *profiles_.emplace(std::move(key), std::move(made)).first->second;
 }
@@ -127,7 +131,7 @@ std::vector<ProfiledPhase> PlanTiming::phases(Collective collective, const PlanS
 
 void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   const Decomposition& decomposition = shape.decomposition;
-  const std::vector<int>& order = orders_[shape.order].ranks;
+  const RankOrder& orders = orders_[shape.order];
   int stride = 1;
   for (int d = 0; d < phase.dimension; ++d) stride *= decomposition.size(d);
   const int size = decomposition.size(phase.dimension);
@@ -137,14 +141,18 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
   double of_chunk = 0;
   for (const int factor : factors) {
     stride *= factor;
-    const int ranks = (static_cast<int>(order.size()) + stride - 1) / stride;
+    const int ranks = (static_cast<int>(orders.ranks.size()) + stride - 1) / stride;
     of_chunk += ranks;
     if (decomposition.ragged()) {
       ranges += ranks;
       continue;
     }
     const auto [entry, is_new] = runs_.try_emplace({shape.order, stride}, 0);
-    if (is_new) entry->second = neighbour_runs(order, stride);
+    if (is_new) {
+      orders.for_each([&, runs = &entry->second](const std::vector<int>& order) {
+        *runs += neighbour_runs(order, stride) / orders.count();
+      });
+    }
     ranges += entry->second;
   }
   phase.ranges = ranges / static_cast<double>(factors.size());
@@ -153,7 +161,8 @@ void PlanTiming::set_ranges(const PlanShape& shape, ProfiledPhase& phase) {
 
 bool PlanTiming::along_hosts(const PlanShape& shape) const {
   if (hosts_.sizes.size() == 1 || shape.decomposition.ragged()) return true;
-  if (!hosts_.equal || (shape.order != host_order_ && !(shape.order == 0 && hosts_.contiguous))) return false;
+  const bool is_by_host = shape.order == host_order_ || shape.order == rings_order_;
+  if (!hosts_.equal || (!is_by_host && !(shape.order == 0 && hosts_.contiguous))) return false;
   return is_aligned(shape.decomposition, hosts_.sizes[0]);
 }
 
@@ -169,20 +178,22 @@ bool PlanTiming::inside_hosts(const PlanShape& shape, int dimension) {
   if (!is_new) return entry->second;
   bool inside = true;
   const Decomposition& decomposition = shape.decomposition;
-  const auto host = [&](int group, int member) {
-    return routes_.host_of(orders_[shape.order].ranks[as_index(decomposition.group_begin(group) + member)]);
-  };
   const int smallest = std::ranges::min(decomposition.group_sizes());
   int stride = 1;
   for (int d = 1; d < dimension; ++d) stride *= decomposition.size(d);
-  for (int group = 0; group < decomposition.groups(); ++group) {
-    const int first =
-        dimension == 0 ? group : group - group / stride % decomposition.size(dimension) * stride;
-    const int members = dimension == 0 ? decomposition.group_size(group) : smallest;
-    for (int member = 0; member < members; ++member) {
-      inside &= host(group, member) == host(first, dimension == 0 ? 0 : member);
+  orders_[shape.order].for_each([&](const std::vector<int>& order) {
+    const auto host = [&](int group, int member) {
+      return routes_.host_of(order[as_index(decomposition.group_begin(group) + member)]);
+    };
+    for (int group = 0; group < decomposition.groups(); ++group) {
+      const int first =
+          dimension == 0 ? group : group - group / stride % decomposition.size(dimension) * stride;
+      const int members = dimension == 0 ? decomposition.group_size(group) : smallest;
+      for (int member = 0; member < members; ++member) {
+        inside &= host(group, member) == host(first, dimension == 0 ? 0 : member);
+      }
     }
-  }
+  });
   return entry->second = inside;
 }
 

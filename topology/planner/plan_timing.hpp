@@ -2,6 +2,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -22,9 +23,11 @@ class PlanTiming {
 
   [[nodiscard]] const std::vector<RankOrder>& orders() const noexcept { return orders_; }
   /// The index of an order, which is added if it is new.
-  std::size_t order_index(const std::string& name, const std::vector<int>& ranks);
+  std::size_t order_index(RankOrder order);
   /// The order in which the ranks of each host are adjacent.
   [[nodiscard]] std::size_t host_order() const noexcept { return host_order_; }
+  /// The one of several rings in each host, if there is one.
+  [[nodiscard]] std::optional<std::size_t> rings_order() const noexcept { return rings_order_; }
   [[nodiscard]] const HostRanks& hosts() const noexcept { return hosts_; }
 
   /// Sets the part of a dimension's bytes that is sent between hosts: the wire's part of the type.
@@ -52,12 +55,13 @@ class PlanTiming {
   PlannerRoutes routes_;
   HostRanks hosts_;
   std::vector<RankOrder> orders_;
+  std::optional<std::size_t> rings_order_;
   std::size_t host_order_;
   Profiler profiler_;
   PipelineTime pipeline_;
   std::unordered_map<Key, std::unique_ptr<PhaseProfile>, NumbersHash> profiles_;
   std::unordered_map<Key, bool, NumbersHash> inside_;
-  std::map<std::pair<std::size_t, int>, int> runs_;  // of neighbouring ranks, by order and stride
+  std::map<std::pair<std::size_t, int>, double> runs_;  // of neighbouring ranks, by order and stride
 };
 
 }  // namespace ddl::topology

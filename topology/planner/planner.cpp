@@ -91,7 +91,9 @@ struct Planner::State {
       if (graph.node(graph.node_of_device(placement[rank])).kind == NodeKind::gpu) continue;
       if (first_on_cpu < 0) first_on_cpu = static_cast<int>(rank);
     }
-    if (graph.carriers() && first_on_cpu < 0) on_devices.emplace(graph, placement, cost);
+    if (!graph.carriers() || first_on_cpu >= 0) return;
+    const std::size_t rings = timing.rings_order().value_or(timing.host_order());
+    on_devices.emplace(graph, placement, cost, timing.orders()[rings]);
   }
 
   [[nodiscard]] int ranks() const { return static_cast<int>(placement.size()); }
@@ -182,8 +184,10 @@ struct Planner::State {
     plan.type = request.type;
     plan.mode = request.mode;
     plan.decomposition = shape.decomposition;
-    plan.order = timing.orders()[shape.order].ranks;
-    plan.order_name = timing.orders()[shape.order].name;
+    const RankOrder& order = timing.orders()[shape.order];
+    plan.order = order.ranks;
+    plan.further_orders = order.further;
+    plan.order_name = order.name;
     plan.chunks = timed.chunks;
     const bool wants_nccl = request.mode == Mode::nccl || request.mode == Mode::nccl_per_dimension;
     const std::string problem = wants_nccl ? nccl_problem(request) : std::string();
@@ -211,7 +215,8 @@ struct Planner::State {
   }
 
   PlanShape shape_of(const Plan& plan) {
-    PlanShape shape{timing.order_index(plan.order_name, plan.order), plan.decomposition, {}};
+    PlanShape shape{
+        timing.order_index({plan.order_name, plan.order, plan.further_orders}), plan.decomposition, {}};
     for (const PlanDimension& dimension : plan.dimensions) shape.algorithms.push_back(dimension.algorithm);
     return shape;
   }

@@ -1,8 +1,13 @@
 #include "topology/planner/rank_order.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <utility>
+
+#include "topology/plan/algorithms.hpp"
 
 namespace ddl::topology {
 namespace {
@@ -69,22 +74,119 @@ std::vector<int> good_ring(const Edges& edges) {
   return ring;
 }
 
-std::vector<int> ring_of_host(const std::vector<int>& ranks, PlannerRoutes& routes) {
-  std::vector<int> ring(ranks.size());
-  std::iota(ring.begin(), ring.end(), 0);
-  if (ranks.size() < 3) return ring;
+/// Finds as many rings as possible that use no link more often than it is wide, by a search of bounded
+/// length.
+class RingPacking {
+ public:
+  /// `widths`: of the link between two members, in rings; symmetric.
+  explicit RingPacking(std::vector<std::vector<int>> widths) : left_(std::move(widths)) {
+    for (const std::vector<int>& of_member : left_) {
+      most_ = std::min(most_, as_index(std::accumulate(of_member.begin(), of_member.end(), 0)) / 2);
+    }
+    find_next();
+  }
+
+  [[nodiscard]] const std::vector<std::vector<int>>& best() const noexcept { return best_; }
+
+ private:
+  static constexpr int most_tried = 20'000;
+
+  [[nodiscard]] bool is_over() const { return best_.size() >= most_ || tried_ > most_tried; }
+
+  void find_next() {
+    if (found_.size() > best_.size()) best_ = found_;
+    std::vector<int> ring = {0};
+    extend(ring);
+  }
+
+  void extend(std::vector<int>& ring) {
+    const std::size_t last = as_index(ring.back());
+    const bool closes = ring.size() == left_.size();
+    for (std::size_t next = closes ? 0 : 1; next < (closes ? 1 : left_.size()); ++next) {
+      const bool is_taken = !closes && std::ranges::find(ring, static_cast<int>(next)) != ring.end();
+      if (is_over() || is_taken || left_[last][next] == 0) continue;
+      ++tried_;
+      use(last, next, -1);
+      if (closes) {
+        found_.push_back(ring);
+        find_next();
+        found_.pop_back();
+      } else {
+        ring.push_back(static_cast<int>(next));
+        extend(ring);
+        ring.pop_back();
+      }
+      use(last, next, 1);
+    }
+  }
+
+  void use(std::size_t from, std::size_t to, int change) {
+    left_[from][to] += change;
+    left_[to][from] += change;
+  }
+
+  std::vector<std::vector<int>> left_;                // rings that a link has room for
+  std::size_t most_ = (most_further_orders + 1) / 2;  // in a set
+  std::vector<std::vector<int>> found_;
+  std::vector<std::vector<int>> best_;
+  int tried_ = 0;
+};
+
+/// The rings of one host, as indices into its ranks.
+struct HostRings {
+  std::vector<int> best;
+  std::vector<std::vector<int>> together = {};  ///< Empty if they would share links.
+};
+
+/// Rings over links that join two members each, in both directions.
+std::vector<std::vector<int>> rings_together(const Edges& edges,
+                                             const std::vector<std::vector<bool>>& is_link) {
+  const auto cost = [&](std::size_t i, std::size_t j) {
+    return std::max(edges[i][j].first, edges[j][i].first);
+  };
+  const auto for_each_link = [&](const auto& visit) {
+    for (std::size_t i = 0; i < edges.size(); ++i) {
+      for (std::size_t j = 0; j < edges.size(); ++j) {
+        if (is_link[i][j] && is_link[j][i]) visit(i, j);
+      }
+    }
+  };
+  double narrowest = 0;
+  for_each_link([&](std::size_t i, std::size_t j) { narrowest = std::max(narrowest, cost(i, j)); });
+  std::vector<std::vector<int>> widths(edges.size(), std::vector<int>(edges.size(), 0));
+  for_each_link([&](std::size_t i, std::size_t j) {
+    widths[i][j] = static_cast<int>(narrowest / cost(i, j) * (1 + 1e-9));
+  });
+  const RingPacking packing(std::move(widths));
+  std::vector<std::vector<int>> rings;
+  for (const std::vector<int>& ring : packing.best()) {
+    rings.push_back(ring);
+    rings.emplace_back(ring.rbegin(), ring.rend());
+  }
+  return rings;
+}
+
+HostRings rings_of_host(const std::vector<int>& ranks, PlannerRoutes& routes) {
+  HostRings rings{std::vector<int>(ranks.size())};
+  std::iota(rings.best.begin(), rings.best.end(), 0);
+  if (ranks.size() < 3) return rings;
   Edges edges(ranks.size(), std::vector<EdgeCost>(ranks.size()));
+  std::vector<std::vector<bool>> is_link(ranks.size(), std::vector<bool>(ranks.size(), false));
   bool is_uniform = true;  // any ring is as good as another
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     for (std::size_t j = 0; j < ranks.size(); ++j) {
       if (i == j) continue;
       const PlannedRoute route = routes.between(ranks[i], ranks[j]);
       edges[i][j] = {route.us_per_byte, route.latency};
+      is_link[i][j] = route.resources.size() == 1 && !route.in_memory;
       is_uniform = is_uniform && edges[i][j] == edges[0][1];
     }
   }
-  if (is_uniform) return ring;
-  return ranks.size() > most_exact ? good_ring(edges) : best_ring(edges);
+  if (is_uniform) return rings;
+  if (ranks.size() > most_exact) return {good_ring(edges)};
+  rings.best = best_ring(edges);
+  rings.together = rings_together(edges, is_link);
+  return rings;
 }
 
 }  // namespace
@@ -119,18 +221,30 @@ std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& pl
   std::iota(orders[0].ranks.begin(), orders[0].ranks.end(), 0);
 
   RankOrder by_host{"by host", {}};
-  std::map<std::vector<int>, std::vector<int>> known;  // by kind of host and places of the ranks
+  std::vector<std::vector<int>> together(most_further_orders + 1);
+  std::map<std::vector<int>, HostRings> known;  // by kind of host and places of the ranks
   for (const auto& ranks : ranks_by_host(topology, placement)) {
     std::vector<int> key = {routes.kind_of_host(routes.host_of(ranks[0]))};
     for (const int rank : ranks) key.push_back(routes.index_in_host(rank));
     const auto [entry, is_new] = known.try_emplace(std::move(key));
-    if (is_new) entry->second = ring_of_host(ranks, routes);
-    for (const int index : entry->second) by_host.ranks.push_back(ranks[as_index(index)]);
+    HostRings& rings = entry->second;
+    if (is_new) rings = rings_of_host(ranks, routes);
+    const auto append = [&](const std::vector<int>& ring, std::vector<int>& to) {
+      for (const int index : ring) to.push_back(ranks[as_index(index)]);
+    };
+    append(rings.best, by_host.ranks);
+    together.resize(std::min(together.size(), rings.together.size()));
+    for (std::size_t i = 0; i < together.size(); ++i) append(rings.together[i], together[i]);
   }
   if (by_host.ranks == orders[0].ranks) {
     orders[0].name = by_host.name;
   } else {
     orders.push_back(std::move(by_host));
+  }
+  if (!together.empty()) {
+    orders.push_back({fmt::format("by host in {} rings", together.size()),
+                      together.front(),
+                      {together.begin() + 1, together.end()}});
   }
   return orders;
 }

@@ -8,10 +8,18 @@
 
 namespace ddl::topology {
 
-/// An assignment of ranks to the positions of a grid.
+/// An assignment of ranks to the positions of a grid, or several among which a plan divides its data.
 struct RankOrder {
   std::string name;
-  std::vector<int> ranks;  ///< By position.
+  std::vector<int> ranks;                      ///< By position.
+  std::vector<std::vector<int>> further = {};  ///< As `Plan::further_orders`.
+
+  [[nodiscard]] double count() const { return 1 + static_cast<double>(further.size()); }
+  /// Calls `visit` with each of them.
+  void for_each(const auto& visit) const {
+    visit(ranks);
+    for (const std::vector<int>& order : further) visit(order);
+  }
 };
 
 /// How ranks are spread over hosts.
@@ -29,6 +37,9 @@ HostRanks host_ranks(const Topology& topology, const Placement& placement);
 /// along the best ring over its links. If both are the same, only "by host" is returned. The best ring has
 /// the widest narrowest edge, then the least latency, then the lowest ranks first. Exact up to 9 ranks a
 /// host; above that, nearest neighbour with improvements. O(ranks) for hosts that are alike.
+///
+/// Where links join the GPUs of a host pair by pair, as in a DGX-1V, another order has as many rings as a
+/// short search finds such that no link is in more of them than it is times as wide as the narrowest.
 std::vector<RankOrder> rank_orders(const Topology& topology, const Placement& placement,
                                    PlannerRoutes& routes);
 

@@ -9,14 +9,6 @@
 namespace ddl::topology {
 namespace {
 
-int position_of(const Plan& plan, int rank, const char* what) {
-  const auto found = std::find(plan.order.begin(), plan.order.end(), rank);
-  if (found == plan.order.end()) {
-    refuse("lowering: found {} {}, expected 0 to {}", what, rank, plan.order.size() - 1);
-  }
-  return static_cast<int>(found - plan.order.begin());
-}
-
 void require_count(const Plan& plan, std::size_t count) {
   if (!has_pieces(plan.collective) || count % plan.order.size() == 0) return;
   refuse(
@@ -25,21 +17,33 @@ void require_count(const Plan& plan, std::size_t count) {
       plan.order.size());
 }
 
+/// The plan in each of its orders.
+std::vector<PlanInRounds> in_rounds(const Plan& plan) {
+  std::vector<PlanInRounds> orders = {{plan, plan.order}};
+  for (const std::vector<int>& order : plan.further_orders) orders.emplace_back(plan, order);
+  return orders;
+}
+
 /// `root` is used by broadcast and reduce alone.
-Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root, std::size_t count) {
-  StepList steps(count, wire_of(*plan.plan));
-  if (has_pieces(plan.plan->collective)) {
-    lower_pieces(plan, place, count, steps);
+Program lower_for(std::span<const PlanInRounds> orders, int rank, int root, std::size_t count) {
+  const Plan& plan = *orders.front().plan;
+  StepList steps(count, wire_of(plan));
+  if (has_pieces(plan.collective)) {
+    lower_pieces(orders, rank, count, steps);
     return std::move(steps).in_order();
   }
-  const Partition chunks({0, count}, plan.chunks);
-  for (int chunk = 0; chunk < plan.chunks; ++chunk) {
-    steps.start_chunk(chunk);
-    const Range range = chunks.piece(chunk);
-    if (has_root(plan.plan->collective)) {
-      lower_rooted(plan, place, root, range, steps);
+  std::vector<Place> places;
+  for (const PlanInRounds& order : orders) places.push_back(order.place(rank, "rank"));
+  const int parts = static_cast<int>(orders.size());
+  const Partition all({0, count}, plan.chunks * parts);
+  for (int index = 0; index < plan.chunks * parts; ++index) {
+    const PlanInRounds& order = orders[as_index(index % parts)];
+    const Place& place = places[as_index(index % parts)];
+    steps.start_part(index / parts);
+    if (has_root(plan.collective)) {
+      lower_rooted(order, place, order.place(root, "root"), all.piece(index), steps);
     } else {
-      lower_all_reduce(plan, place, range, steps);
+      lower_all_reduce(order, place, all.piece(index), steps);
     }
   }
   return std::move(steps).in_order();
@@ -47,7 +51,9 @@ Program lower_at(const PlanInRounds& plan, const Place& place, const Place& root
 
 }  // namespace
 
-PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, of.order), chunks(of.chunks) {
+PlanInRounds::PlanInRounds(const Plan& of, const std::vector<int>& order)
+    : plan(&of), grid(of.decomposition, order), position_of(order.size()), chunks(of.chunks) {
+  for (std::size_t i = 0; i < order.size(); ++i) position_of[as_index(order[i])] = static_cast<int>(i);
   bool rounded_down = false;
   for (const Phase& phase : phases_of(of)) {
     const PlanDimension& dimension = of.dimensions[as_index(phase.dimension)];
@@ -68,24 +74,30 @@ PlanInRounds::PlanInRounds(const Plan& of) : plan(&of), grid(of.decomposition, o
   }
 }
 
+Place PlanInRounds::place(int rank, const char* what) const {
+  if (rank < 0 || as_index(rank) >= position_of.size()) {
+    refuse("lowering: found {} {}, expected 0 to {}", what, rank, position_of.size() - 1);
+  }
+  return grid.place(position_of[as_index(rank)]);
+}
+
 Program lower(const Plan& plan, int rank, std::size_t count, int root) {
   require_valid(plan);
   require_count(plan, count);
-  const PlanInRounds in_rounds(plan);
-  const Place place = in_rounds.grid.place(position_of(plan, rank, "rank"));
-  const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
-  return lower_at(in_rounds, place, root_place, count);
+  const std::vector<PlanInRounds> orders = in_rounds(plan);
+  static_cast<void>(orders.front().place(rank, "rank"));
+  static_cast<void>(orders.front().place(root, "root"));
+  return lower_for(orders, rank, root, count);
 }
 
 Schedule lower_all(const Plan& plan, std::size_t count, int root) {
   require_valid(plan);
   require_count(plan, count);
-  const PlanInRounds in_rounds(plan);
-  const Place root_place = in_rounds.grid.place(position_of(plan, root, "root"));
+  const std::vector<PlanInRounds> orders = in_rounds(plan);
+  static_cast<void>(orders.front().place(root, "root"));
   Schedule schedule{plan.collective, root, count, std::vector<Program>(plan.order.size())};
-  for (std::size_t position = 0; position < plan.order.size(); ++position) {
-    const Place place = in_rounds.grid.place(static_cast<int>(position));
-    schedule.ranks[as_index(plan.order[position])] = lower_at(in_rounds, place, root_place, count);
+  for (std::size_t rank = 0; rank < plan.order.size(); ++rank) {
+    schedule.ranks[rank] = lower_for(orders, static_cast<int>(rank), root, count);
   }
   return schedule;
 }

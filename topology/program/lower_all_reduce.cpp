@@ -142,11 +142,11 @@ struct Exchange {
   std::vector<std::vector<int>> ranks;  // by piece of the group: the ranks whose pieces belong to it
 };
 
-/// The pieces of one chunk: the part of every rank's piece that is in the chunk.
+/// One part of every rank's piece.
 class PiecesOfRanks final : public Shares {
  public:
-  PiecesOfRanks(std::size_t piece, int chunks, int chunk)
-      : piece_(piece), part_(Partition({0, piece}, chunks).piece(chunk)) {}
+  PiecesOfRanks(std::size_t piece, int parts, int part)
+      : piece_(piece), part_(Partition({0, piece}, parts).piece(part)) {}
 
   void set(const Exchange& exchange) { ranks_ = &exchange.ranks; }
 
@@ -255,16 +255,27 @@ class PieceGrid {
 
 }  // namespace
 
-void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t count, StepList& steps) {
-  const bool reduces = plan.plan->collective == Collective::reduce_scatter;
-  const PieceGrid pieces(*plan.plan, plan.grid, place);
-  const std::vector<Exchange> exchanges = pieces.exchanges(plan.phases);
-  const int rank = plan.grid.rank_at(place.group, place.member);
-  for (int chunk = 0; chunk < plan.chunks; ++chunk) {
-    steps.start_chunk(chunk);
-    PiecesOfRanks shares(count / plan.plan->order.size(), plan.chunks, chunk);
+void lower_pieces(std::span<const PlanInRounds> orders, int rank, std::size_t count, StepList& steps) {
+  const Plan& plan = *orders.front().plan;
+  const bool reduces = plan.collective == Collective::reduce_scatter;
+  const std::size_t parts = orders.size();
+  std::vector<Place> places;
+  std::vector<PieceGrid> grids;
+  std::vector<std::vector<Exchange>> exchanges;
+  places.reserve(parts);
+  grids.reserve(parts);  // an exchange refers to its grid, and the grid to its place
+  for (const PlanInRounds& order : orders) {
+    places.push_back(order.place(rank, "rank"));
+    grids.emplace_back(plan, order.grid, places.back());
+    exchanges.push_back(grids.back().exchanges(order.phases));
+  }
+  const int all = plan.chunks * static_cast<int>(parts);
+  for (int index = 0; index < all; ++index) {
+    const std::size_t part = as_index(index) % parts;
+    steps.start_part(index / static_cast<int>(parts));
+    PiecesOfRanks shares(count / plan.order.size(), all, index);
     int phase = -1;
-    for (const Exchange& exchange : exchanges) {
+    for (const Exchange& exchange : exchanges[part]) {
       const TimedPhase& timed = exchange.timed;
       // Groups of one phase run in the same rounds, so they must not share scratch.
       if (exchange.phase != phase) steps.start_phase(phase = exchange.phase, timed.first_round);
@@ -272,7 +283,7 @@ void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t coun
       lower_phase(steps, timed, exchange.group, shares);
     }
     if (!reduces) continue;
-    steps.start_phase(std::max(phase, 0), std::max(plan.rounds - 1, 0));
+    steps.start_phase(std::max(phase, 0), std::max(orders[part].rounds - 1, 0));
     steps.finish(0, shares.of_rank(rank));
   }
 }

@@ -56,10 +56,16 @@ Group Grid::counted_from(Group group, int index) {
           [size, index, at = std::move(group.rank_at)](int i) { return at((i + index) % size); }};
 }
 
+void StepList::start_part(int chunk) {
+  if (chunk != chunk_) end_scratch_ = 0;
+  chunk_ = static_cast<std::uint8_t>(chunk);
+  first_scratch_ = end_scratch_;
+}
+
 void StepList::start_phase(int phase, int first_round) {
   phase_ = static_cast<std::uint8_t>(phase);
   first_round_ = first_round;
-  scratch_taken_ = 0;
+  scratch_taken_ = first_scratch_;
 }
 
 void StepList::to_wire(int round, std::span<const Range> ranges) {
@@ -72,7 +78,8 @@ void StepList::to_wire(int round, std::span<const Range> ranges) {
 Range StepList::take_scratch(std::size_t size) {
   const std::size_t begin = count_ + scratch_taken_;
   scratch_taken_ += size;
-  scratch_ = std::max(scratch_, scratch_taken_);
+  end_scratch_ = std::max(end_scratch_, scratch_taken_);
+  scratch_ = std::max(scratch_, end_scratch_);
   return {begin, begin + size};
 }
 

@@ -142,7 +142,8 @@ class StepList {
  public:
   StepList(std::size_t count, DataType wire) : count_(count), wire_(wire) {}
 
-  void start_chunk(int chunk) { chunk_ = static_cast<std::uint8_t>(chunk); }
+  /// Starts a chunk, or the next part of the same chunk, which has scratch of its own.
+  void start_part(int chunk);
   /// Starts a phase: rounds count from the chunk's round `first_round`, and scratch is free again.
   void start_phase(int phase, int first_round);
 
@@ -179,6 +180,8 @@ class StepList {
   std::uint8_t chunk_ = 0;
   std::uint8_t phase_ = 0;
   int first_round_ = 0;
+  std::size_t first_scratch_ = 0;  // of the part of the chunk
+  std::size_t end_scratch_ = 0;    // of the parts so far
   std::size_t scratch_taken_ = 0;
   std::size_t scratch_ = 0;  // of one chunk
   bool narrow_ = false;
@@ -210,12 +213,16 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, S
 void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, Range range,
                  bool finishes = false);
 
-/// A plan with its phases laid out in rounds, for all ranks. Refers to the plan.
+/// A plan with its phases laid out in rounds, for all ranks in one of its orders. Refers to the plan.
 struct PlanInRounds {
-  explicit PlanInRounds(const Plan& of);
+  PlanInRounds(const Plan& of, const std::vector<int>& order);
+
+  /// The place of a rank; `what` is what messages call it.
+  [[nodiscard]] Place place(int rank, const char* what) const;
 
   const Plan* plan;
   Grid grid;
+  std::vector<int> position_of;  ///< By rank.
   std::vector<TimedPhase> phases;
   int rounds = 0;  ///< Of one chunk.
   int chunks;
@@ -227,7 +234,8 @@ void lower_all_reduce(const PlanInRounds& plan, const Place& place, Range chunk,
 void lower_rooted(const PlanInRounds& plan, const Place& place, const Place& root, Range chunk,
                   StepList& steps);
 
-/// The same for all chunks of a reduce_scatter or all_gather of `count` elements.
-void lower_pieces(const PlanInRounds& plan, const Place& place, std::size_t count, StepList& steps);
+/// The same for all chunks of a reduce_scatter or all_gather of `count` elements. `orders`: the plan in each
+/// of its orders.
+void lower_pieces(std::span<const PlanInRounds> orders, int rank, std::size_t count, StepList& steps);
 
 }  // namespace ddl::topology

@@ -92,7 +92,8 @@ class NetworkCalls {
 
   /// The largest scratch memory of any rank, as a multiple of the element count, rounded up.
   static std::size_t scratch_factor(const topology::Plan& plan) {
-    const std::size_t count = 64 * plan.order.size() * as_index(plan.chunks);
+    const std::size_t parts = as_index(plan.chunks) * (1 + plan.further_orders.size());
+    const std::size_t count = 64 * plan.order.size() * parts;
     std::size_t most = 0;
     for (const topology::Program& program : topology::lower_all(plan, count).ranks) {
       most = std::max(most, program.scratch);

@@ -85,8 +85,8 @@ struct PlanDimension {
   friend bool operator==(const PlanDimension&, const PlanDimension&) = default;
 };
 
-/// How one collective is executed, as a value. Collective, decomposition, dimensions, order and chunks decide
-/// the steps; the other members tell people how the plan was chosen.
+/// How one collective is executed, as a value. Collective, decomposition, dimensions, orders and chunks
+/// decide the steps; the other members tell people how the plan was chosen.
 struct Plan {
   Collective collective = Collective::all_reduce;  ///< Any but barrier.
   std::uint64_t bytes = 0;        ///< The size that it was chosen for; it can be lowered for any count.
@@ -95,7 +95,10 @@ struct Plan {
   Decomposition decomposition;    ///< The grid of ranks.
   /// One for each dimension of the decomposition.
   std::vector<PlanDimension> dimensions = {PlanDimension{}};
-  std::vector<int> order = {0};          ///< The rank at each position of the grid: a permutation.
+  std::vector<int> order = {0};  ///< The rank at each position of the grid: a permutation.
+  /// More such orders: then each chunk is cut into as many parts as there are orders, and the parts go at
+  /// once, each by its own order. Rings over different links so use all of them (NCCL: channels). Up to 15.
+  std::vector<std::vector<int>> further_orders = {};
   std::string order_name = "as placed";  ///< "as placed", "by host", ...
   int chunks = 1;                        ///< 1 to 64, pipelined through the phases.
 
