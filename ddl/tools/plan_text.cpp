@@ -164,9 +164,8 @@ std::string advice_text(const Planner& planner, const PlanReport& report) {
   if (placed != nullptr && by_host != nullptr &&
       placed->plan.predicted_us > 1.05 * by_host->plan.predicted_us) {
     advice.push_back(fmt::format(
-        "The ranks are placed on the hosts in turn. A ring in rank order takes {:.1f} times as long "
-        "as a ring host by host; this plan does not depend on the placement, so there is no need "
-        "to restart the job.",
+        "A ring in the order of ranks would take {:.1f} times as long as one that follows the links. This "
+        "plan has an order of its own: to place the ranks otherwise would not help.",
         placed->plan.predicted_us / by_host->plan.predicted_us));
   }
   if (plan.decomposition.ragged()) {

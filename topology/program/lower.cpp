@@ -9,6 +9,13 @@
 namespace ddl::topology {
 namespace {
 
+void require_rank(const Plan& plan, int rank, const char* what) {
+  const std::size_t ranks = plan.order.size();
+  if (rank < 0 || as_index(rank) >= ranks) {
+    refuse("lowering: found {} {}, expected 0 to {}", what, rank, ranks - 1);
+  }
+}
+
 void require_count(const Plan& plan, std::size_t count) {
   if (!has_pieces(plan.collective) || count % plan.order.size() == 0) return;
   refuse(
@@ -33,7 +40,7 @@ Program lower_for(std::span<const PlanInRounds> orders, int rank, int root, std:
     return std::move(steps).in_order();
   }
   std::vector<Place> places;
-  for (const PlanInRounds& order : orders) places.push_back(order.place(rank, "rank"));
+  for (const PlanInRounds& order : orders) places.push_back(order.place(rank));
   const int parts = static_cast<int>(orders.size());
   const Partition all({0, count}, plan.chunks * parts);
   for (int index = 0; index < plan.chunks * parts; ++index) {
@@ -41,7 +48,7 @@ Program lower_for(std::span<const PlanInRounds> orders, int rank, int root, std:
     const Place& place = places[as_index(index % parts)];
     steps.start_part(index / parts);
     if (has_root(plan.collective)) {
-      lower_rooted(order, place, order.place(root, "root"), all.piece(index), steps);
+      lower_rooted(order, place, order.place(root), all.piece(index), steps);
     } else {
       lower_all_reduce(order, place, all.piece(index), steps);
     }
@@ -74,27 +81,19 @@ PlanInRounds::PlanInRounds(const Plan& of, const std::vector<int>& order)
   }
 }
 
-Place PlanInRounds::place(int rank, const char* what) const {
-  if (rank < 0 || as_index(rank) >= position_of.size()) {
-    refuse("lowering: found {} {}, expected 0 to {}", what, rank, position_of.size() - 1);
-  }
-  return grid.place(position_of[as_index(rank)]);
-}
-
 Program lower(const Plan& plan, int rank, std::size_t count, int root) {
   require_valid(plan);
   require_count(plan, count);
-  const std::vector<PlanInRounds> orders = in_rounds(plan);
-  static_cast<void>(orders.front().place(rank, "rank"));
-  static_cast<void>(orders.front().place(root, "root"));
-  return lower_for(orders, rank, root, count);
+  require_rank(plan, rank, "rank");
+  require_rank(plan, root, "root");
+  return lower_for(in_rounds(plan), rank, root, count);
 }
 
 Schedule lower_all(const Plan& plan, std::size_t count, int root) {
   require_valid(plan);
   require_count(plan, count);
+  require_rank(plan, root, "root");
   const std::vector<PlanInRounds> orders = in_rounds(plan);
-  static_cast<void>(orders.front().place(root, "root"));
   Schedule schedule{plan.collective, root, count, std::vector<Program>(plan.order.size())};
   for (std::size_t rank = 0; rank < plan.order.size(); ++rank) {
     schedule.ranks[rank] = lower_for(orders, static_cast<int>(rank), root, count);

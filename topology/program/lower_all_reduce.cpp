@@ -265,7 +265,7 @@ void lower_pieces(std::span<const PlanInRounds> orders, int rank, std::size_t co
   places.reserve(parts);
   grids.reserve(parts);  // an exchange refers to its grid, and the grid to its place
   for (const PlanInRounds& order : orders) {
-    places.push_back(order.place(rank, "rank"));
+    places.push_back(order.place(rank));
     grids.emplace_back(plan, order.grid, places.back());
     exchanges.push_back(grids.back().exchanges(order.phases));
   }

@@ -217,8 +217,7 @@ void lower_phase(StepList& steps, const TimedPhase& timed, const Group& group, R
 struct PlanInRounds {
   PlanInRounds(const Plan& of, const std::vector<int>& order);
 
-  /// The place of a rank; `what` is what messages call it.
-  [[nodiscard]] Place place(int rank, const char* what) const;
+  [[nodiscard]] Place place(int rank) const { return grid.place(position_of[as_index(rank)]); }
 
   const Plan* plan;
   Grid grid;
