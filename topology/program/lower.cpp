@@ -59,7 +59,7 @@ Program lower_for(std::span<const PlanInRounds> orders, int rank, int root, std:
 }  // namespace
 
 PlanInRounds::PlanInRounds(const Plan& of, const std::vector<int>& order)
-    : plan(&of), grid(of.decomposition, order), position_of(order.size()), chunks(of.chunks) {
+    : plan(&of), grid(of.decomposition, order), position_of(order.size()) {
   for (std::size_t i = 0; i < order.size(); ++i) position_of[as_index(order[i])] = static_cast<int>(i);
   bool rounded_down = false;
   for (const Phase& phase : phases_of(of)) {

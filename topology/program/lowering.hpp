@@ -224,7 +224,6 @@ struct PlanInRounds {
   std::vector<int> position_of;  ///< By rank.
   std::vector<TimedPhase> phases;
   int rounds = 0;  ///< Of one chunk.
-  int chunks;
 };
 
 /// Adds the steps of the rank at `place` for one chunk.
