@@ -10,8 +10,8 @@
 
 #include "collectives/watch/exit_report.hpp"
 #include "collectives/watch/flight_recorder.hpp"
-#include "ddl/checkpoint.hpp"
 #include "ddl/error.hpp"
+#include "ddl/files/durable_file.hpp"
 #include "ddl/log.hpp"
 
 namespace ddl {
@@ -23,10 +23,10 @@ class FailureFiles {
   FailureFiles(std::string prefix, int rank, std::string host)
       : prefix_(std::move(prefix)), rank_(rank), host_(std::move(host)) {}
 
-  /// Writes the exit report to standard error and to PREFIX.json.
+  /// Writes the exit report to PREFIX.json and to standard error.
   void write(const collectives::ExitReport& report) const noexcept {
-    print(report);
     save(".json", [&] { return report.json() + "\n"; });
+    print(report);
   }
 
   /// Writes it only to standard error: for the report of one rank that cannot reach rank 0.
@@ -60,11 +60,13 @@ class FailureFiles {
                        host_, getpid(), records.size(), to_text(records));
   }
 
+  /// Does not sync the file: Open MPI's launcher kills the remaining ranks a second after one has died, and
+  /// syncing to a busy disk may take longer.
   void save(const std::string& suffix, const std::function<std::string()>& text) const noexcept {
     if (prefix_.empty()) return;
     quietly([&] {
       try {
-        write_file_atomically(prefix_ + suffix, text());
+        FileWriter(prefix_ + suffix).write(text());
       } catch (const Error& error) {
         Log(rank_, 0).error(error.what());
       }
