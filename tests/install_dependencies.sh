@@ -14,7 +14,7 @@ build_packages=(
 )
 test_packages=(libgtest-dev libboost-context-dev iproute2 dpkg-dev file python3-numpy python3-mpi4py doxygen
   graphviz help2man)
-fuzz_packages=(clang libclang-rt-dev)
+fuzz_packages=(clang-16 libclang-rt-16-dev libomp-16-dev)
 cross_packages=(cmake ninja-build pkg-config mmdebstrap arch-test qemu-user-static g++-aarch64-linux-gnu
   g++-powerpc64le-linux-gnu)
 needed="a C++20 compiler (GCC 12 or newer), CMake 3.22, Ninja, pkg-config, Open MPI 4.1, UCX 1.12, hwloc 2,
@@ -22,7 +22,7 @@ oneDNN 2.6, SentencePiece 0.1.97, Boost.Program_options, fmt 9, spdlog, nlohmann
 yaml-cpp, if --config shall read YAML, and Cairo, if ddl_nmt report shall draw"
 needed_for_tests="; for the tests GoogleTest, Boost.Context if there is CUDA, iproute2 for the emulated cluster,
 Graphviz, and Python 3 with numpy"
-needed_for_fuzz="; for fuzzing Clang with libFuzzer"
+needed_for_fuzz="; for fuzzing Clang 16 with libFuzzer"
 needed_for_cross="; for other architectures cross compilers, QEMU for user programs, and mmdebstrap"
 
 packages=()

@@ -16,16 +16,16 @@
 
 namespace ddl::topology {
 
-/// Quotes text from a file for a message: at most 60 characters, unprintable bytes as '?'.
+/// Quotes foreign text for a message: at most 100 characters, unprintable bytes as '?'.
 inline std::string in_quotes(std::string_view text) {
-  constexpr std::size_t longest = 60;
+  constexpr std::size_t longest = 100;
   std::string result = "'";
   for (const char c : text.substr(0, longest)) result += c >= ' ' && c <= '~' ? c : '?';
   result += text.size() > longest ? "...'" : "'";
   return result;
 }
 
-/// Makes a JSON library's message printable: at most 200 characters, unprintable bytes as '?'.
+/// Makes a foreign message printable: at most 200 characters, unprintable bytes as '?'.
 inline std::string printable(std::string_view text) {
   std::string result;
   for (const char c : text.substr(0, 200)) result += c >= ' ' && c <= '~' ? c : '?';

@@ -7,6 +7,7 @@
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/communicator/job.hpp"
 #include "collectives/kernels/exact_form.hpp"
+#include "collectives/kernels/reduce.hpp"
 
 namespace ddl::collectives {
 

@@ -43,6 +43,8 @@ bool take_errors_option(std::string& options) {
   return aborts;
 }
 
+[[noreturn]] void refuse_foreign_handle() { refuse("the handle is none of this job's, or has been freed"); }
+
 }  // namespace
 
 Job& Job::of_process() {
@@ -98,7 +100,10 @@ void Job::end() {
 }
 
 ddl_reducer& Job::reducer(ddl_reducer* handle) const {
-  if (handle != nullptr) return *handle;
+  if (handle != nullptr) {
+    if (std::ranges::find(reducers_, handle) == reducers_.end()) refuse_foreign_handle();
+    return *handle;
+  }
   ddl_reducer* const only = only_reducer_;
   if (only == nullptr) refuse("reducer is null, which stands for the only one; found none or several");
   return *only;
@@ -175,7 +180,7 @@ void Job::destroy(const void* handle) {
 
 void Job::require_handle(const void* handle) const {
   if (handle == nullptr) refuse("the handle is null");
-  if (!handles_.contains(handle)) refuse("the handle is none of this job's, or has been freed");
+  if (!handles_.contains(handle)) refuse_foreign_handle();
 }
 
 DataType type_of(int type, std::string_view what) {

@@ -81,8 +81,8 @@ class Job {
     return *handle;
   }
 
-  /// The reducer of a handle, or, for null, the job's only one. Throws `invalid_argument` if there is none or
-  /// another number of them. Any thread.
+  /// The reducer of a handle, or, for null, the job's only one. Throws `invalid_argument` for a handle that
+  /// is none of this job's, and for null unless there is just one. Any thread, while none makes or frees one.
   ddl_reducer& reducer(ddl_reducer* handle) const;
   /// Makes a handle of `reducer`.
   ddl_reducer* add(std::unique_ptr<ddl_reducer> reducer);

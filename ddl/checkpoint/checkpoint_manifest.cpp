@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "topology/json_text.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl {
@@ -112,7 +113,7 @@ class Parser {
     const char* const end = digits.data() + digits.size();
     if (!is_plain_file_name(name) || std::from_chars(digits.data(), end, result.crc32, 16).ptr != end ||
         digits != hex(result.crc32)) {
-      fail(fmt::format("a bad entry for file '{}'", name));
+      fail(fmt::format("a bad entry for file {}", topology::in_quotes(name)));
     }
     return result;
   }
@@ -124,7 +125,7 @@ class Parser {
   }
 
   void require_file(const std::string& name, const CheckpointManifest& manifest) const {
-    if (!manifest.files.contains(name)) fail(fmt::format("no entry for file '{}'", name));
+    if (!manifest.files.contains(name)) fail(fmt::format("no entry for file {}", topology::in_quotes(name)));
   }
 
   CheckpointLayout::Tensor tensor(const std::string& group, const json& value,

@@ -18,6 +18,7 @@
 #include "ddl/checkpoint/checkpoint_snapshot.hpp"
 #include "ddl/checkpoint/safetensors.hpp"
 #include "ddl/files/durable_file.hpp"
+#include "topology/json_text.hpp"
 
 namespace ddl {
 
@@ -37,16 +38,19 @@ class TensorFileReader {
     for (const auto& [name, form] : forms) {
       const auto found = index_.find(name);
       const std::string expected = describe(form) + ", as the manifest says";
-      if (found == index_.end()) throw_corrupt(file_.path(), fmt::format("no tensor '{}'", name), expected);
+      if (found == index_.end())
+        throw_corrupt(file_.path(), fmt::format("no tensor {}", topology::in_quotes(name)), expected);
       if (found->second.form != form) {
-        throw_corrupt(file_.path(), fmt::format("{} for tensor '{}'", describe(found->second.form), name),
-                      expected);
+        throw_corrupt(
+            file_.path(),
+            fmt::format("{} for tensor {}", describe(found->second.form), topology::in_quotes(name)),
+            expected);
       }
     }
     if (!all || index_.size() == forms.size()) return;
     const auto extra =
         std::ranges::find_if(index_, [&](const auto& item) { return !forms.contains(item.first); });
-    throw_corrupt(file_.path(), fmt::format("tensor '{}'", extra->first),
+    throw_corrupt(file_.path(), fmt::format("tensor {}", topology::in_quotes(extra->first)),
                   "no such tensor, as the manifest says");
   }
 

@@ -8,6 +8,7 @@
 #include <set>
 #include <tuple>
 
+#include "topology/json_text.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl {
@@ -44,7 +45,7 @@ constexpr std::uint64_t largest_header = 100'000'000;  // the reference implemen
 constexpr std::array<std::string_view, 7> type_names = {"U8", "I32", "I64", "F32", "F64", "F16", "BF16"};
 
 [[noreturn]] void fail(const std::string& name, const std::string& message) {
-  fail_with(ErrorCode::invalid_argument, "tensor '{}' {}", name, message);
+  fail_with(ErrorCode::invalid_argument, "tensor {} {}", topology::in_quotes(name), message);
 }
 
 bool is_utf8(const std::string& text) {
@@ -58,7 +59,7 @@ bool is_utf8(const std::string& text) {
 
 /// The beginning of a value, for messages.
 std::string shortened(const json& value) {
-  return value.dump(-1, ' ', false, json::error_handler_t::replace).substr(0, 80);
+  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, 80);
 }
 
 /// Checks the name and the form of a NamedTensor or TensorSlice, and returns the bytes of the whole tensor.
@@ -100,7 +101,7 @@ Entry parse_entry(const FileReader& file, const std::string& name, const json& v
                   std::uint64_t data_begin) {
   const std::uint64_t data_bytes = file.size() - data_begin;
   const auto fail = [&](std::string_view found, std::string_view expected) {
-    throw_corrupt(file.path(), fmt::format("{} for tensor '{}'", found, name), expected);
+    throw_corrupt(file.path(), fmt::format("{} for tensor {}", found, topology::in_quotes(name)), expected);
   };
   if (!value.is_object() || !value.contains("data_offsets")) {
     fail(shortened(value), "an object with dtype, shape and data_offsets");
@@ -136,8 +137,8 @@ void check_no_gaps(const FileReader& file, const std::map<std::string, Entry>& i
   for (const auto* item : by_offset) {
     if (item->second.offset != at) {
       throw_corrupt(file.path(),
-                    fmt::format("tensor '{}' at byte {}, {} the one before it", item->first,
-                                item->second.offset - data_begin,
+                    fmt::format("tensor {} at byte {}, {} the one before it",
+                                topology::in_quotes(item->first), item->second.offset - data_begin,
                                 item->second.offset < at ? "overlapping" : "after a gap behind"),
                     fmt::format("byte {}", at - data_begin));
     }

@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "collectives/system/descriptors.hpp"
 #include "ddl/context/process_bootstrap.hpp"
 #include "ddl/topology/as_index.hpp"
+#include "topology/json_text.hpp"
 #include "topology/refuse.hpp"
 #include "topology/text.hpp"
 
@@ -208,7 +210,7 @@ class SocketBootstrap final : public ProcessBootstrap {
     hello.size = size_;
     transfer(connections_[0], 0, POLLOUT, &hello, sizeof hello, until);
     const std::string problem = receive_message(connections_[0], 0, until);
-    if (!problem.empty()) throw Error(ErrorCode::mismatch, problem);
+    if (!problem.empty()) throw Error(ErrorCode::mismatch, topology::printable(problem));
   }
 
   // `peer`: the rank at the other end, for messages.
@@ -246,8 +248,13 @@ class SocketBootstrap final : public ProcessBootstrap {
     if (length > longest_message) {
       fail_with(ErrorCode::corrupt_data, "rank {} sends a start-up message of {} bytes", peer, length);
     }
-    std::string bytes(length, '\0');
-    transfer(connection, peer, POLLIN, bytes.data(), bytes.size(), until);
+    constexpr std::uint64_t piece = std::uint64_t{1} << 20;  // no memory for bytes that never come
+    std::string bytes;
+    while (bytes.size() < length) {
+      const std::size_t before = bytes.size();
+      bytes.resize(std::min(length, before + piece));
+      transfer(connection, peer, POLLIN, bytes.data() + before, bytes.size() - before, until);
+    }
     return bytes;
   }
 

@@ -12,6 +12,7 @@
 
 #include "ddl/options.hpp"
 #include "ddl/options/option_table.hpp"
+#include "topology/json_text.hpp"
 #include "topology/refuse.hpp"
 #include "topology/text.hpp"
 
@@ -80,7 +81,8 @@ class Sources {
       throw Error(error.code(), fmt::format("{}: {}", before, error.what()));
     }
     if (!is_right) {
-      fail_with(ErrorCode::invalid_argument, "{}: found '{}', expected {}", before, text, option.expected);
+      fail_with(ErrorCode::invalid_argument, "{}: found {}, expected {}", before, topology::in_quotes(text),
+                option.expected);
     }
     origins_[option.name] = origin;
   }
@@ -117,19 +119,20 @@ class Sources {
   /// Reads options in IBM's spelling: "-mode p:4x4 -dbg_level 2 -dump_iter 100".
   void read_words(std::string_view text, std::string_view origin) {
     const auto refuse = [&](const std::string& reason) {
-      fail_with(ErrorCode::invalid_argument, "{}='{}': {}", origin, text, reason);
+      fail_with(ErrorCode::invalid_argument, "{}={}: {}", origin, topology::in_quotes(text), reason);
     };
     std::set<std::string> seen;
     std::istringstream words{std::string(text)};
     for (std::string word, value; words >> word;) {
       const auto known = std::ranges::find(all_options(), word, &Option::word);
       if (known == all_options().end()) {
-        refuse(fmt::format("found '{}', expected an option; the nearest is {}", word,
+        refuse(fmt::format("found {}, expected an option; the nearest is {}", topology::in_quotes(word),
                            nearest_name(word, all_of(&Option::word))));
       }
       if (!(words >> value)) refuse(fmt::format("{} needs a value", word));
       if (!seen.insert(word).second) refuse(fmt::format("{} is given twice", word));
-      set(*known, value, std::string(origin), fmt::format("{}='{}': {}", origin, text, word));
+      set(*known, value, std::string(origin),
+          fmt::format("{}={}: {}", origin, topology::in_quotes(text), word));
     }
   }
 

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "ddl/files/durable_file.hpp"
+#include "topology/json_text.hpp"
 #include "topology/refuse.hpp"
 #include "topology/text.hpp"
 
@@ -71,7 +72,8 @@ bool set_mode(O& o, Text text) {
       !o.decomposition.empty() && o.decomposition.find_first_not_of("0123456789x,") == std::string::npos;
   if (is_grid) return true;
   fail_with(ErrorCode::invalid_argument,
-            "found '{}' after the colon, expected the sizes of dimensions, as in p:4x8", o.decomposition);
+            "found {} after the colon, expected the sizes of dimensions, as in p:4x8",
+            topology::in_quotes(o.decomposition));
 }
 std::string mode_of(const O& o) {
   const std::string letter(1, letter_of(o.mode));

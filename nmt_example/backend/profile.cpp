@@ -59,7 +59,7 @@ void Profile::after(const Work& work) {
                                                  : "";
 }
 
-void Profile::end_step(double seconds) {
+void Profile::count_step(double seconds) {
   if (counts_) {
     steps_ += 1;
     seconds_ += seconds;
@@ -81,7 +81,7 @@ std::string Profile::report() {
     const double ms = total.seconds / steps_ * 1e3;
     std::string name = key, rate = "", of_gemm = "";
     if (total.flops > 0) {
-      const auto mean = [&](double sum) { return std::llround(sum / total.calls); };
+      const auto mean = [calls = total.calls](double sum) { return std::llround(sum / calls); };
       const double best = cpu::product_rate(mean(total.rows), total.cols, mean(total.inner), total.type);
       flops += total.flops;
       best_seconds += total.flops / best;

@@ -21,7 +21,7 @@ class Profile final : public WrappedBackend {
 
   void begin_step() noexcept { counts_ = uncounted_ == 0; }
   /// The step took so long.
-  void end_step(double seconds);
+  void count_step(double seconds);
 
   /// For people: a row for each operation, and for each size of products, by the time that it takes: calls
   /// and milliseconds a step, its share of the step, operations and bytes a second, and the share of what

@@ -97,7 +97,7 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
   std::string report;
   for (const LoadedModel& one : loaded) {
     if (one.profile == nullptr) continue;
-    one.profile->end_step(seconds);
+    one.profile->count_step(seconds);
     report += one.profile->report();
   }
 

@@ -45,6 +45,8 @@ class ByteModel final : public Vocabulary::Model {
       if (id == word_begin && !text.empty()) text += ' ';
       if (id >= first_byte) text += static_cast<char>(id - first_byte);
     }
+    std::ranges::replace_if(
+        text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
     return text;
   }
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 
 #include "ddl/error.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -49,7 +50,8 @@ EmbeddingVectors read_embedding_vectors(const std::filesystem::path& path, const
       float value = 0;
       const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), value);
       if (error != std::errc() || end != entry.data() + entry.size() || !std::isfinite(value)) {
-        damaged(path, fmt::format("line {}: expected a word and its numbers, found '{}'", number, entry));
+        damaged(path, fmt::format("line {}: expected a word and its numbers, found '{}'", number,
+                                  printable(entry)));
       }
       vector.push_back(value);
     }
@@ -70,7 +72,7 @@ EmbeddingVectors read_embedding_vectors(const std::filesystem::path& path, const
   }
   if (!missing.empty()) {
     damaged(path, fmt::format("no vector for {} of the vocabulary's {} words, for instance '{}'",
-                              missing.size(), words, missing.begin()->first));
+                              missing.size(), words, printable(missing.begin()->first)));
   }
   return vectors;
 }

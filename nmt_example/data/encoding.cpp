@@ -7,13 +7,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <limits>
 #include <thread>
+#include <type_traits>
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
@@ -135,14 +138,17 @@ struct Head {
   char magic[16] = "ddl_nmt data 1";
   std::uint64_t key = 0;
   std::uint64_t tokens = 0;
-  std::uint64_t ends_hash = 0;
+  std::uint64_t hash = 0;  ///< Of the ends and of `facts`, which has that of the ids.
   DatasetFacts facts;
 };
 static_assert(std::is_trivially_copyable_v<Head> && sizeof(Head) <= head_bytes);
 
-std::uint64_t hash_of(std::span<const std::uint64_t> words) {
+std::uint64_t hash_of(std::span<const std::uint64_t> ends, const DatasetFacts& facts) {
+  static_assert(std::has_unique_object_representations_v<DatasetFacts> && sizeof(facts) % 8 == 0);
   ddl::Fnv hash;
-  for (const std::uint64_t word : words) hash.add(word);
+  for (const std::uint64_t end : ends) hash.add(end);
+  for (const std::uint64_t word : std::bit_cast<std::array<std::uint64_t, sizeof(facts) / 8>>(facts))
+    hash.add(word);
   return hash.value();
 }
 
@@ -284,7 +290,7 @@ void encode_to_file(const fs::path& path, std::uint64_t key, const NextPair& nex
   if ((head.tokens + waiting.size()) % 2 == 1) waiting.push_back(0);  // what follows is 8 bytes each
   flush();
   file.write(std::as_bytes(std::span(ends)));
-  head.ends_hash = hash_of(ends);
+  head.hash = hash_of(ends, head.facts);
   file.seek(0);
   file.write(std::as_bytes(std::span(&head, 1)));
   file.finish();
@@ -308,15 +314,15 @@ std::optional<Dataset> map_dataset(const fs::path& path, std::uint64_t key, bool
   std::memcpy(&head, mapping->bytes, sizeof(head));
   const std::uint64_t sides = 2 * head.facts.pairs;
   if (std::memcmp(head.magic, Head().magic, sizeof(head.magic)) != 0 || head.key != key ||
-      head.tokens > mapping->size || sides > mapping->size ||
-      mapping->size != head_bytes + 4 * head.tokens + 8 * sides)
+      head.tokens > mapping->size || head.tokens % 2 == 1 || head.facts.pairs == 0 ||
+      head.facts.pairs > mapping->size || mapping->size != head_bytes + 4 * head.tokens + 8 * sides)
     return {};
   const std::span ids(reinterpret_cast<const std::int32_t*>(mapping->bytes + head_bytes),
                       head.facts.source_tokens + head.facts.target_tokens);
   const std::span ends(reinterpret_cast<const std::uint64_t*>(mapping->bytes + head_bytes + 4 * head.tokens),
                        sides);
   if (check) {
-    if (ids.size() > head.tokens || hash_of(ends) != head.ends_hash || ends.back() != ids.size() ||
+    if (ids.size() > head.tokens || hash_of(ends, head.facts) != head.hash || ends.back() != ids.size() ||
         !std::ranges::is_sorted(ends))
       return {};
     ddl::Fnv hash;

@@ -12,7 +12,7 @@
 #include <string_view>
 
 #include "ddl/error.hpp"
-#include "nmt_example/data/utf8.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {

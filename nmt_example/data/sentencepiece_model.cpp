@@ -11,7 +11,9 @@
 
 #include "ddl/error.hpp"
 #include "ddl/hash.hpp"
+#include "nmt_example/data/normalization_rules.hpp"
 #include "nmt_example/data/vocabulary_model.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -23,9 +25,7 @@ using ddl::ErrorCode;
 class SentencePieceModel final : public Vocabulary::Model {
  public:
   explicit SentencePieceModel(std::string_view serialized) {
-    const auto status =
-        processor_.LoadFromSerializedProto(absl::string_view(serialized.data(), serialized.size()));
-    if (!status.ok()) {
+    if (!load(serialized)) {
       throw Error(
           ErrorCode::corrupt_data,
           fmt::format("found {} bytes that are no SentencePiece model, expected those of a .model file that "
@@ -46,7 +46,7 @@ class SentencePieceModel final : public Vocabulary::Model {
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view text) const override {
     std::vector<int> ids;
     const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &ids);
-    if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    check(status);
     for (int& id : ids) id = ours_[static_cast<std::size_t>(id)];
     return ids;
   }
@@ -60,7 +60,7 @@ class SentencePieceModel final : public Vocabulary::Model {
     }
     std::string text;
     const auto status = processor_.Decode(theirs, &text);
-    if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    check(status);
     // Pieces of single bytes can be line breaks.
     std::ranges::replace_if(
         text, [](char c) { return c == '\n' || c == '\r'; }, ' ');
@@ -70,7 +70,7 @@ class SentencePieceModel final : public Vocabulary::Model {
   [[nodiscard]] std::vector<std::string> parts(std::string_view text) const override {
     std::vector<std::string> pieces;
     const auto status = processor_.Encode(absl::string_view(text.data(), text.size()), &pieces);
-    if (!status.ok()) throw Error(ErrorCode::internal, fmt::format("SentencePiece: {}", status.message()));
+    check(status);
     return pieces;
   }
   [[nodiscard]] std::vector<std::string> parts(std::span<const std::int32_t> ids) const override {
@@ -108,6 +108,21 @@ class SentencePieceModel final : public Vocabulary::Model {
   [[nodiscard]] std::string payload() const override { return processor_.serialized_model_proto(); }
 
  private:
+  static void check(const sentencepiece::util::Status& status) {
+    if (status.ok()) return;
+    throw Error(ErrorCode::corrupt_data,
+                fmt::format("the SentencePiece model is damaged: {}", printable(status.message())));
+  }
+
+  /// Returns false if it is no model.
+  bool load(std::string_view serialized) try {
+    return has_sound_normalization_rules(serialized) &&
+           processor_.LoadFromSerializedProto(absl::string_view(serialized.data(), serialized.size())).ok() &&
+           processor_.unk_id() >= 0;
+  } catch (const std::exception&) {  // of the library's tries
+    return false;
+  }
+
   sentencepiece::SentencePieceProcessor processor_;
   std::vector<int> theirs_;         // by this class's id; -1: the model has no such piece
   std::vector<std::int32_t> ours_;  // by SentencePiece's id

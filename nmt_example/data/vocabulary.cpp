@@ -12,6 +12,7 @@
 #include "ddl/error.hpp"
 #include "nmt_example/data/line_reader.hpp"
 #include "nmt_example/data/vocabulary_model.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -191,16 +192,20 @@ Vocabulary Vocabulary::deserialize(std::string_view bytes) {
   if (code != std::errc() || end != length.data() + length.size()) fail("its first line gives no length");
   if (payload.size() != expected) fail(fmt::format("found {} bytes, expected {}", payload.size(), expected));
   if (kind == sentencepiece_kind) return from_sentencepiece(payload);
-  if (kind == bytes_kind) return bytes_of_words();
+  if (kind == bytes_kind) {
+    if (!payload.empty()) fail(fmt::format("found {} bytes, expected 0", payload.size()));
+    return bytes_of_words();
+  }
   for (const NamedJoining& known : word_list_kinds) {
     if (kind == known.kind) {
+      if (!payload.ends_with('\n') || first_invalid_utf8(payload)) fail("its words are no lines of text");
       std::vector<std::string> words = split_lines(payload);
       if (words.size() < 3) fail(fmt::format("found {} words, expected at least 3", words.size()));
       const SpecialWords special{words[1], words[2], false};
       return Vocabulary(make_word_list_model(std::move(words), known.joining, special, "stored vocabulary"));
     }
   }
-  fail(fmt::format("unknown kind \"{}\"", kind));
+  fail(fmt::format("unknown kind \"{}\"", printable(kind)));
 }
 
 }  // namespace nmt

@@ -6,6 +6,7 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/data/vocabulary_model.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -122,7 +123,7 @@ void move_special_words(std::vector<std::string>& words, const SpecialWords& spe
                   fmt::format("{}: \"{}\" is not in the list after its first word, which stands for unknown "
                               "words; add it, name another with --sos or --eos, or leave out "
                               "--check_special_token=false",
-                              name, *word));
+                              name, printable(*word)));
     }
     std::rotate(place, found, found + 1);
     ++place;
@@ -156,9 +157,9 @@ std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::s
                   fmt::format("{}:{}: empty line; expected one word", name, line_of(i)));
     }
     if (word.find_first_of(blanks) != std::string::npos) {
-      throw Error(
-          ErrorCode::corrupt_data,
-          fmt::format("{}:{}: blank within \"{}\"; expected one word per line", name, line_of(i), word));
+      throw Error(ErrorCode::corrupt_data,
+                  fmt::format("{}:{}: blank within \"{}\"; expected one word per line", name, line_of(i),
+                              printable(word)));
     }
     const auto [earlier, is_new] = ids.emplace(word, static_cast<std::int32_t>(i));
     if (is_new) continue;
@@ -167,11 +168,12 @@ std::shared_ptr<const Vocabulary::Model> make_word_list_model(std::vector<std::s
       throw Error(ErrorCode::corrupt_data,
                   fmt::format("{}:{}: \"{}\" is a special word; a list that has it must start with the lines "
                               "{}, {}, {}, or be given with --check_special_token=false",
-                              name, line_of(i), word, unknown_word, special.sos, special.eos));
+                              name, line_of(i), printable(word), unknown_word, printable(special.sos),
+                              printable(special.eos)));
     }
     throw Error(ErrorCode::corrupt_data,
                 fmt::format("{}:{}: \"{}\" is already in line {}; every word must be there once", name,
-                            line_of(i), word, line_of(first)));
+                            line_of(i), printable(word), line_of(first)));
   }
   if (!special.check_special_token) {
     move_special_words(words, special, name);

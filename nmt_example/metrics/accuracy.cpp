@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "nmt_example/metrics/metric.hpp"
-#include "nmt_example/metrics/white_space.hpp"
+#include "nmt_example/text/white_space.hpp"
 
 namespace nmt {
 

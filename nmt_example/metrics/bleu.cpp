@@ -11,7 +11,7 @@
 
 #include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/metrics/tokenizer_13a.hpp"
-#include "nmt_example/metrics/white_space.hpp"
+#include "nmt_example/text/white_space.hpp"
 
 namespace nmt {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "nmt_example/metrics/metric.hpp"
-#include "nmt_example/metrics/white_space.hpp"
+#include "nmt_example/text/white_space.hpp"
 
 namespace nmt {
 namespace {

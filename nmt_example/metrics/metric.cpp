@@ -10,6 +10,7 @@
 #include "nmt_example/metrics/chrf.hpp"
 #include "nmt_example/metrics/rouge.hpp"
 #include "nmt_example/metrics/ter.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -47,7 +48,7 @@ constexpr Metric table[] = {
   std::string known;
   for (const Metric& metric : table) known += fmt::format("{}{}", known.empty() ? "" : ", ", metric.name);
   throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("--metrics={}: {}; the metrics are: {}", names, what, known));
+                   fmt::format("--metrics={}: {}; the metrics are: {}", printable(names), what, known));
 }
 
 }  // namespace
@@ -60,7 +61,7 @@ std::vector<const Metric*> metrics_of(std::string_view names) {
     const std::size_t end = std::min(names.find(',', begin), names.size());
     const std::string_view name = names.substr(begin, end - begin);
     const auto* const found = std::ranges::find(table, name, &Metric::name);
-    if (found == std::end(table)) refuse(names, fmt::format("\"{}\" is none", name));
+    if (found == std::end(table)) refuse(names, fmt::format("\"{}\" is none", printable(name)));
     if (std::ranges::find(metrics, found) != metrics.end())
       refuse(names, fmt::format("{} is repeated", name));
     metrics.push_back(found);

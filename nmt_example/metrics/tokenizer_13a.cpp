@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "nmt_example/metrics/white_space.hpp"
+#include "nmt_example/text/white_space.hpp"
 
 namespace nmt {
 namespace {

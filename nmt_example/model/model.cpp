@@ -255,7 +255,9 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
       .batch_key = batch_key(arena_, parameters_, dropout,
                              {sizes.sentences, sizes.source_steps, sizes.target_steps, training}),
       .backward = training ? &progress : nullptr};
-  auto& [encoder, decoder, projection] = network_;
+  auto& encoder = network_.encoder;
+  auto& decoder = network_.decoder;
+  auto& projection = network_.projection;
   tell("forward");
   step.replay(0, 0, [&] {
     encoder->forward(step, source_, source_lengths_);

@@ -12,6 +12,7 @@
 #include "ddl/error.hpp"
 #include "nmt_example/metrics/metric.hpp"
 #include "nmt_example/options/command_syntax.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -451,8 +452,8 @@ std::string quoted_if_empty(std::string_view text) {
 }
 
 [[noreturn]] void wrong_type(const Flag& flag, std::string_view text, std::string_view expected) {
-  throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                   fmt::format("--{}={}: expected {}", flag.name, quoted_if_empty(text), expected));
+  throw ddl::Error(ddl::ErrorCode::invalid_argument, fmt::format("--{}={}: expected {}", flag.name,
+                                                                 quoted_if_empty(printable(text)), expected));
 }
 
 template <typename T>
@@ -615,8 +616,9 @@ void assign(const Flag& flag, std::string_view text, Options& options) {
       [&](auto member) {
         if constexpr (std::is_same_v<decltype(member), ChoiceMember>) {
           if (member.set(options, text)) return;
-          throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                           fmt::format("--{}={}: must be one of: {}", flag.name, text, flag.allowed()));
+          throw ddl::Error(
+              ddl::ErrorCode::invalid_argument,
+              fmt::format("--{}={}: must be one of: {}", flag.name, printable(text), flag.allowed()));
         } else {
           options.*member = parse_as<std::remove_cvref_t<decltype(options.*member)>>(flag, text);
         }

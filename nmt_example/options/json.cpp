@@ -3,11 +3,13 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "ddl/error.hpp"
 #include "nmt_example/options/command_syntax.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/json_text.hpp"
 #include "nmt_example/options/nearest_name.hpp"
 #include "nmt_example/options/tensorflow_nmt_flags.hpp"
 
@@ -51,12 +53,7 @@ bool has_type_of(const Flag& flag, const Json& value) {
 
 std::vector<Setting> options_in_json(const std::string& text, const std::string& origin,
                                      const std::function<int(const std::string& name)>& line_of) {
-  Json object;
-  try {
-    object = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw ddl::Error(ddl::ErrorCode::corrupt_data, fmt::format("{}: not JSON: {}", origin, error.what()));
-  }
+  const Json object = read_json(text, fmt::format("{}: not JSON", origin), std::identity());
   if (!object.is_object()) {
     throw ddl::Error(
         ddl::ErrorCode::corrupt_data,
@@ -75,13 +72,13 @@ std::vector<Setting> options_in_json(const std::string& text, const std::string&
       std::vector<std::string_view> names = flags_without_command();
       for (const TensorflowNmtFlag& known : tensorflow_nmt_flags()) names.push_back(known.name);
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("{}: unknown option \"{}\"; the nearest is \"{}\"", where, name,
+                       fmt::format("{}: unknown option \"{}\"; the nearest is \"{}\"", where, printable(name),
                                    nearest_name(name, names)));
     }
     if (!has_type_of(*flag, value)) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("{}: option \"{}\" is {}, its default is {}", where, name, value.dump(),
-                                   Json::parse(to_json(Options())).at(name).dump()));
+                       fmt::format("{}: option \"{}\" is {}, its default is {}", where, name,
+                                   printable(value.dump()), Json::parse(to_json(Options())).at(name).dump()));
     }
     result.push_back({name, text_of(value), where});
   }

@@ -2,6 +2,7 @@
 
 #include <fmt/core.h>
 
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <limits>
@@ -61,7 +62,13 @@ std::string Length::text() const {
     const double number = amount_ / suffix.factor;
     const bool is_whole = number >= 1 && number == std::round(number);
     if (is_whole) return fmt::format("{:.0f}{}", number, suffix.text);
-    if (suffix.factor == 1) return fmt::format("{}{}", number, suffix.text);
+    if (suffix.factor == 1) {
+      // Not as 1e-05e, which `parse` would not read.
+      std::array<char, 400> digits;
+      const auto end =
+          std::to_chars(digits.data(), digits.data() + digits.size(), number, std::chars_format::fixed).ptr;
+      return fmt::format("{}{}", std::string_view(digits.data(), end), suffix.text);
+    }
   }
   return "";
 }

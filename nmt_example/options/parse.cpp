@@ -14,6 +14,7 @@
 #include "nmt_example/options/options.hpp"
 #include "nmt_example/options/presets.hpp"
 #include "nmt_example/options/tensorflow_nmt_flags.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -45,7 +46,7 @@ class Syntax {
   [[noreturn]] void refuse(const std::string& name) const {
     const std::string_view nearest = nearest_name(name, names_);
     if (find_flag(name) == nullptr) {
-      fail(fmt::format("unknown flag --{}; did you mean --{}?", name, nearest));
+      fail(fmt::format("unknown flag --{}; did you mean --{}?", printable(name), nearest));
     }
     fail(fmt::format("ddl_nmt {} does not take --{}; the nearest flag that it takes is --{}",
                      command_ != nullptr ? command_->name : "without a command", name, nearest));
@@ -86,7 +87,7 @@ std::vector<po::option> read_adjacent_value_or_switch(std::vector<std::string>& 
     const bool known = find_flag(name) != nullptr || find_tensorflow_nmt_flag(name) != nullptr;
     if (known && arguments.size() > 1 && arguments[1].starts_with("--")) {
       throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                       fmt::format("--{}: its value is missing before {}", name, arguments[1]));
+                       fmt::format("--{}: its value is missing before {}", name, printable(arguments[1])));
     }
     return {};
   }
@@ -117,7 +118,8 @@ Settings read_flags(int argc, const char* const* argv, const Syntax& syntax, Par
       const std::string& name = option.string_key;
       if (name.empty()) {
         if (!syntax.takes_arguments()) {
-          syntax.fail(fmt::format("unexpected argument '{}': flags start with --", option.value.at(0)));
+          syntax.fail(
+              fmt::format("unexpected argument '{}': flags start with --", printable(option.value.at(0))));
         }
         parsed.arguments.push_back(option.value.at(0));
       } else if (name == "help") {
@@ -135,7 +137,7 @@ Settings read_flags(int argc, const char* const* argv, const Syntax& syntax, Par
     name.erase(0, name.find_first_not_of('-'));
     syntax.refuse(name);
   } catch (const po::error& error) {
-    syntax.fail(error.what());
+    syntax.fail(printable(error.what()));
   }
   return settings;
 }
@@ -153,7 +155,7 @@ Settings settings_in_file(const Settings& flags) {
   if (path != nullptr && same != nullptr) {
     throw ddl::Error(ddl::ErrorCode::invalid_argument,
                      fmt::format("--config={} and --hparams_path={}: both name the file of options; give one",
-                                 *path, *same));
+                                 printable(*path), printable(*same)));
   }
   const std::string* given = path != nullptr ? path : same;
   if (given == nullptr || given->empty()) return {};
@@ -226,8 +228,8 @@ void check_tensorflow_nmt_flags(const Settings& settings, ParsedOptions& parsed)
     const std::string* value = last_value(settings, flag.name);
     if (value == nullptr) continue;
     if (check_tensorflow_nmt_flag(flag, *value)) continue;
-    without_effect +=
-        fmt::format("{}--{}={} ({})", without_effect.empty() ? "" : ", ", flag.name, *value, flag.instead);
+    without_effect += fmt::format("{}--{}={} ({})", without_effect.empty() ? "" : ", ", flag.name,
+                                  printable(*value), flag.instead);
   }
   if (!without_effect.empty()) {
     parsed.notices.push_back("flags of tensorflow/nmt that change nothing here: " + without_effect);
@@ -240,8 +242,9 @@ void check_tensorflow_nmt_flags(const Settings& settings, ParsedOptions& parsed)
                      "--num_gpus=0 and --device=cuda: choose one; --device says where each rank computes");
   }
   if (*gpus != "0" && !on_gpu) {
-    parsed.notices.push_back(fmt::format(
-        "--num_gpus={}: this run computes on the CPU; with --device=cuda each rank takes a GPU", *gpus));
+    parsed.notices.push_back(
+        fmt::format("--num_gpus={}: this run computes on the CPU; with --device=cuda each rank takes a GPU",
+                    printable(*gpus)));
   }
 }
 
@@ -327,7 +330,8 @@ std::vector<std::size_t> inference_indices(const std::string& list, std::size_t 
           ddl::ErrorCode::invalid_argument,
           fmt::format("--inference_list={}: \"{}\" is no number of a line; expected numbers from "
                       "0 to {}, separated by commas",
-                      list, list.substr(begin, end - begin), lines == 0 ? 0 : lines - 1));
+                      printable(list), printable(list.substr(begin, end - begin)),
+                      lines == 0 ? 0 : lines - 1));
     }
     indices.push_back(index);
     begin = end + 1;

@@ -6,6 +6,7 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 
@@ -197,8 +198,9 @@ void apply_preset(std::string_view name, Options& options) {
   if (found == presets().end()) {
     std::string names;
     for (const Preset& preset : presets()) names += fmt::format(" {}", preset.name);
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("--preset={}: there is no such preset; the presets are:{}", name, names));
+    throw ddl::Error(
+        ddl::ErrorCode::invalid_argument,
+        fmt::format("--preset={}: there is no such preset; the presets are:{}", printable(name), names));
   }
   for (const auto& [flag, value] : found->flags) assign(*find_flag(flag), value, options);
   options.preset = name;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 
@@ -68,7 +69,7 @@ bool check_tensorflow_nmt_flag(const TensorflowNmtFlag& flag, std::string_view v
   if (!flag.changes_results) return false;
   throw ddl::Error(ddl::ErrorCode::unsupported,
                    fmt::format("--{}={} of tensorflow/nmt is not supported; available: {}", flag.name,
-                               value.empty() ? "\"\"" : value, flag.instead));
+                               value.empty() ? "\"\"" : printable(value), flag.instead));
 }
 
 }  // namespace nmt

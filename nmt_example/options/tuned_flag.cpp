@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "ddl/error.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 [[noreturn]] void refuse(const Options& options, const std::string& what) {
   throw ddl::Error(ddl::ErrorCode::invalid_argument,
                    fmt::format("--tune={}: {}; expected FLAG=LOW:HIGH, FLAG=LOW:HIGH:log or FLAG=A,B,C",
-                               options.tune, what));
+                               printable(options.tune), what));
 }
 
 std::vector<std::string> split(const std::string& text, char separator) {
@@ -32,7 +33,7 @@ bool is_whole(const Flag& flag) { return !std::holds_alternative<double Options:
 /// A flag whose value is a number, of a run's model or training.
 const Flag& find_number(const Options& options, const std::string& name) {
   const Flag* const flag = find_flag(name);
-  if (flag == nullptr) refuse(options, fmt::format("there is no flag --{}", name));
+  if (flag == nullptr) refuse(options, fmt::format("there is no flag --{}", printable(name)));
   const bool is_number = std::visit(
       [](auto member) {
         return is_plain<decltype(member)> && !std::is_same_v<decltype(member), bool Options::*>;
@@ -49,7 +50,7 @@ double number_of(const Options& options, const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) {
-    refuse(options, fmt::format("\"{}\" is no number", text));
+    refuse(options, fmt::format("\"{}\" is no number", printable(text)));
   }
   return value;
 }
@@ -71,8 +72,10 @@ std::vector<std::string> values_of(const Options& options, const Flag& flag, con
   if (range.size() > 3 || (range.size() == 3 && range[2] != "log")) refuse(options, "this is no range");
   const double low = number_of(options, range[0]), high = number_of(options, range[1]);
   const bool in_ratios = range.size() == 3;
-  if (low >= high) refuse(options, fmt::format("{} is not below {}", range[0], range[1]));
-  if (in_ratios && low <= 0) refuse(options, fmt::format("equal ratios cannot start at {}", range[0]));
+  if (low >= high)
+    refuse(options, fmt::format("{} is not below {}", printable(range[0]), printable(range[1])));
+  if (in_ratios && low <= 0)
+    refuse(options, fmt::format("equal ratios cannot start at {}", printable(range[0])));
   return spread(low, high, in_ratios, options.candidates, is_whole(flag));
 }
 

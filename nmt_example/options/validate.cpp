@@ -7,6 +7,7 @@
 #include "ddl/error.hpp"
 #include "nmt_example/options/flag_table.hpp"
 #include "nmt_example/options/options.hpp"
+#include "nmt_example/text/utf8.hpp"
 
 namespace nmt {
 namespace {
@@ -139,10 +140,11 @@ void check_decay(const Options& options) {
     require(
         boundaries.front() > 0 && std::ranges::adjacent_find(boundaries, not_ascending) == boundaries.end(),
         fmt::format("--decay_boundaries={}: must be above 0 and ascending",
-                    value_text(*find_flag("decay_boundaries"), options)));
+                    printable(value_text(*find_flag("decay_boundaries"), options))));
   }
   require(std::ranges::min(options.decay_rates) >= 0,
-          fmt::format("--decay_rates={}: must be at least 0", fmt::join(options.decay_rates, ",")));
+          fmt::format("--decay_rates={}: must be at least 0",
+                      printable(value_text(*find_flag("decay_rates"), options))));
 }
 
 void check_batches(const Options& options) {
@@ -193,10 +195,10 @@ void check_vocabulary(const Options& options) {
   for (const std::string* word : {&options.sos, &options.eos}) {
     require(!word->empty() && word->find_first_of(" \t\r\n") == std::string::npos,
             fmt::format("--{}={}: must be one word", word == &options.sos ? "sos" : "eos",
-                        word->empty() ? "\"\"" : *word));
+                        word->empty() ? "\"\"" : printable(*word)));
   }
   require(options.sos != options.eos,
-          fmt::format("--sos={} and --eos={}: must differ", options.sos, options.eos));
+          fmt::format("--sos={} and --eos={}: must differ", printable(options.sos), printable(options.eos)));
   require(!options.use_char_encode || !options.share_vocab,
           "--use_char_encode and --share_vocab: the source is read as bytes and the target as words, which "
           "cannot share an embedding; leave one out");
@@ -204,11 +206,12 @@ void check_vocabulary(const Options& options) {
 
 void check_training_data(const Options& options) {
   if (options.builtin_corpus > 0) {
-    require(options.train_prefix.empty(), fmt::format("--builtin_corpus={} and --train_prefix={}: choose one",
-                                                      options.builtin_corpus, options.train_prefix));
+    require(options.train_prefix.empty(),
+            fmt::format("--builtin_corpus={} and --train_prefix={}: choose one", options.builtin_corpus,
+                        printable(options.train_prefix)));
     require(options.vocab_prefix.empty(),
             fmt::format("--vocab_prefix={}: the built-in corpus trains its own vocabulary",
-                        options.vocab_prefix));
+                        printable(options.vocab_prefix)));
     return;
   }
   require(!options.train_prefix.empty(),
@@ -216,8 +219,9 @@ void check_training_data(const Options& options) {
           "--preset=quickstart; --infer translates and --describe needs no data");
   for (const std::string_view name : {"src", "tgt"}) {
     if (name == "src" && options.language_model) continue;
-    require(!value_text(*find_flag(name), options).empty(),
-            fmt::format("--{} is missing: --train_prefix={} needs it", name, options.train_prefix));
+    require(
+        !value_text(*find_flag(name), options).empty(),
+        fmt::format("--{} is missing: --train_prefix={} needs it", name, printable(options.train_prefix)));
   }
 }
 
@@ -254,13 +258,13 @@ void check_early_stopping(const Options& options) {
   const bool is_metric = !options.language_model &&
                          std::ranges::find(options.metrics, by, &Metric::name) != options.metrics.end();
   require(by == "dev_ppl" || is_metric,
-          fmt::format("--early_stopping={}: must be dev_ppl{}", by,
+          fmt::format("--early_stopping={}: must be dev_ppl{}", printable(by),
                       options.language_model
                           ? " with --language_model, whose translations are not scored"
                           : fmt::format(" or one of --metrics={}", names_of(options.metrics))));
   require(
       options.describe || options.dump_config || !options.dev_prefix.empty() || options.builtin_corpus > 0,
-      fmt::format("--early_stopping={}: needs --dev_prefix, the text that is scored", by));
+      fmt::format("--early_stopping={}: needs --dev_prefix, the text that is scored", printable(by)));
 }
 
 void check_saving(const Options& options) {

@@ -10,7 +10,7 @@ namespace nmt {
 Axis::Axis(double least, double most, Scale scale, int most_labels)
     : least_(least), most_(most), scale_(scale) {
   const bool is_logarithmic = scale == Scale::logarithmic;
-  if (!(most_ > least_)) {  // all values are the same
+  if (!(most_ - least_ > 1e-300)) {  // all values are the same
     const double around = std::max(std::abs(least_) / 2, 1e-12);
     least_ = is_logarithmic ? least_ / 2 : least_ - around;
     most_ = is_logarithmic ? most_ * 2 : most_ + around;

@@ -47,8 +47,11 @@ struct Bin {
 
 std::vector<Bin> bins_of(const ChartLine& line, bool logarithmic) {
   std::vector<Point> points = line.points;
-  std::erase_if(points,
-                [&](const Point& p) { return !std::isfinite(p.value) || (logarithmic && p.value <= 0); });
+  // Axes are computed with a multiple of the values.
+  constexpr double least = 1e-300, most = 1e300;
+  std::erase_if(points, [&](const Point& p) {
+    return !(std::abs(p.value) <= most) || (logarithmic && p.value < least);
+  });
   const std::size_t each = line.marks ? 1 : (points.size() + most_points - 1) / most_points;
   std::vector<Bin> bins;
   for (std::size_t begin = 0; begin < points.size(); begin += each) {

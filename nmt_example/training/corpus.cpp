@@ -111,7 +111,7 @@ Dataset load_training_data(ddl::Context& context, const Options& options,
   EncodingSettings settings{static_cast<std::size_t>(options.src_max_len),
                             static_cast<std::size_t>(options.tgt_max_len),
                             static_cast<std::size_t>(options.max_train), threads_per_rank(context, options)};
-  const auto& [source, target] = vocabularies;
+  const Vocabulary &source = vocabularies.source, &target = vocabularies.target;
   std::optional<Dataset> data;
   const auto run = [&](const char* name, const std::function<void()>& work) {
     context.on_all_ranks(name, work, ddl::WorkTime::unlimited);

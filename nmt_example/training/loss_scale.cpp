@@ -4,7 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "ddl/error.hpp"
+#include "nmt_example/options/json_text.hpp"
 
 namespace nmt {
 
@@ -29,18 +29,16 @@ std::string state_of(const LossScale& scale) {
 
 void restore(LossScale& scale, std::string_view state) {
   if (state.empty()) return;
-  try {
-    const auto json = nlohmann::json::parse(state);
-    if (json.at("rule").get<std::string>() != name_of(scale.rule)) return;
-    json.at("scale").get_to(scale.value);
-    json.at("step").get_to(scale.step);
-    json.at("last_overflow").get_to(scale.last_overflow);
-    json.at("mean").get_to(scale.mean);
-    json.at("mean_square").get_to(scale.mean_square);
-  } catch (const nlohmann::json::exception& error) {
-    throw ddl::Error(ddl::ErrorCode::corrupt_data,
-                     fmt::format("the checkpoint's loss scale cannot be read: {}", error.what()));
-  }
+  scale = read_json(state, "the checkpoint's loss scale cannot be read", [&](const auto& json) {
+    LossScale read = scale;
+    if (json.at("rule").template get<std::string>() != name_of(scale.rule)) return read;
+    json.at("scale").get_to(read.value);
+    read.step = whole_number<std::int64_t>(json.at("step"));
+    read.last_overflow = whole_number<std::int64_t>(json.at("last_overflow"));
+    json.at("mean").get_to(read.mean);
+    json.at("mean_square").get_to(read.mean_square);
+    return read;
+  });
 }
 
 }  // namespace nmt

@@ -9,6 +9,7 @@
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "nmt_example/options/flag_table.hpp"
+#include "nmt_example/options/json_text.hpp"
 #include "nmt_example/training/host_mirror.hpp"
 
 namespace nmt {
@@ -120,40 +121,39 @@ std::string RunState::to_json() const {
 }
 
 RunState RunState::from_json(const std::string& text) {
-  try {
-    const auto json = nlohmann::ordered_json::parse(text);
+  return read_json(text, "the checkpoint's state.json is not one of ddl_nmt", [](const auto& json) {
+    using Steps = std::uint64_t;
     RunState state;
-    state.step = json.at("step");
+    state.step = whole_number<Steps>(json.at("step"));
     if (json.contains("sampler")) state.sampler = json.at("sampler").dump();
     if (json.contains("reducer")) state.reducer = json.at("reducer").dump();
     if (json.contains("loss_scale")) state.loss_scale = json.at("loss_scale").dump();
     state.options_json = json.at("options").dump();
     state.rnn = json.value("rnn", "");
-    state.rollbacks = json.value("rollbacks", 0);
+    if (json.contains("rollbacks")) state.rollbacks = whole_number<int>(json.at("rollbacks"));
     state.target_words = json.value("target_words", 0.0);
     state.seconds = json.value("seconds", 0.0);
     if (json.contains("epochs")) {
       const auto& epochs = json.at("epochs");
-      state.epochs = {epochs.at("step"), epochs.at("done"), epochs.at("steps_each")};
+      state.epochs = {whole_number<Steps>(epochs.at("step")), epochs.at("done"),
+                      whole_number<Steps>(epochs.at("steps_each"))};
     }
     if (json.contains("early_stopping")) {
       const auto& early = json.at("early_stopping");
       const auto& best = early.at("best");  // null: no score was a number
-      state.early_stopping = {early.at("metric"), best.is_null() ? std::nan("") : best.get<double>(),
-                              early.at("step"), early.at("evaluations")};
+      state.early_stopping = {early.at("metric"), best.is_null() ? std::nan("") : best.template get<double>(),
+                              whole_number<Steps>(early.at("step")),
+                              whole_number<int>(early.at("evaluations"))};
     }
     if (json.contains("best")) {
       for (const auto& [name, best] : json.at("best").items()) {
-        state.best[name] = {best.at("score"), best.at("step")};
+        state.best[name] = {best.at("score"), whole_number<Steps>(best.at("step"))};
       }
     } else if (const double bleu = json.at("best_bleu"); bleu >= 0) {  // of an older version
       state.best["best_bleu"] = {bleu, 0};
     }
     return state;
-  } catch (const nlohmann::json::exception& error) {
-    throw ddl::Error(ddl::ErrorCode::corrupt_data,
-                     fmt::format("the checkpoint's state.json is not one of ddl_nmt: {}", error.what()));
-  }
+  });
 }
 
 SavedRun::SavedRun(ddl::Context& context, ddl::SavedCheckpoint checkpoint)

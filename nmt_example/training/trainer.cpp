@@ -193,7 +193,7 @@ class Trainer {
           continue;
         }
         state_.target_words += result.report.target_tokens;
-        if (profile_ != nullptr) profile_->end_step(result.report.seconds);
+        if (profile_ != nullptr) profile_->count_step(result.report.seconds);
         write_progress(progress, result.report);
       }
       if (state_.step == step_.done()) continue;  // no step was taken
@@ -481,7 +481,8 @@ class Trainer {
     dev_perplexity_ = std::exp(mean_loss(context_, model_, *dev_));
     if (progress) progress->note(fmt::format("  eval step {}: dev ppl {:.2f}", state_.step, dev_perplexity_));
     log_scores(progress, "dev_", std::vector{std::pair<std::string, double>("ppl", dev_perplexity_)});
-    if (options_.early_stopping != dev_perplexity) return;
+    // JSON has no infinity.
+    if (options_.early_stopping != dev_perplexity || !std::isfinite(dev_perplexity_)) return;
     const auto best = state_.best.find(best_by_perplexity);
     if (best == state_.best.end() || dev_perplexity_ < best->second.score)
       state_.best[best_by_perplexity] = {dev_perplexity_, state_.step};

@@ -15,6 +15,7 @@
 
 #include "ddl/checkpoint.hpp"
 #include "ddl/error.hpp"
+#include "nmt_example/options/json_text.hpp"
 #include "nmt_example/training/corpus.hpp"
 #include "nmt_example/training/trainer.hpp"
 
@@ -152,22 +153,20 @@ std::string Tuning::to_json() const {
 }
 
 Tuning Tuning::from_json(const std::string& text) {
-  try {
-    const auto json = nlohmann::ordered_json::parse(text);
-    Tuning tuning{json.at("flag"), json.at("rung_steps"), {}, json.at("options").dump()};
+  const std::string what = fmt::format("{} cannot be read, give another --out_dir", record_name);
+  return read_json(text, what, [](const auto& json) {
+    Tuning tuning{
+        json.at("flag"), whole_number<std::int64_t>(json.at("rung_steps")), {}, json.at("options").dump()};
     for (const auto& of_one : json.at("candidates")) {
       TuningCandidate candidate{of_one.at("value"), {}};
       for (const auto& perplexity : of_one.at("dev_ppl")) {
         candidate.perplexities.push_back(perplexity.is_null() ? std::numeric_limits<double>::infinity()
-                                                              : perplexity.get<double>());
+                                                              : perplexity.template get<double>());
       }
       tuning.candidates.push_back(std::move(candidate));
     }
     return tuning;
-  } catch (const nlohmann::json::exception& error) {
-    throw ddl::Error(ddl::ErrorCode::corrupt_data,
-                     fmt::format("{} cannot be read: {}; give another --out_dir", record_name, error.what()));
-  }
+  });
 }
 
 std::optional<Tuning> tune(ddl::Context& context, const ParsedOptions& parsed, std::ostream& out) {

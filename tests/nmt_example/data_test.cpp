@@ -14,12 +14,12 @@
 
 #include "ddl/error.hpp"
 #include "nmt_example/data/embedding_vectors.hpp"
-#include "nmt_example/data/line_reader.hpp"
 #include "nmt_example/data/encoding.hpp"
+#include "nmt_example/data/line_reader.hpp"
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/data/parallel_text.hpp"
-#include "nmt_example/data/utf8.hpp"
 #include "nmt_example/data/vocabulary.hpp"
+#include "nmt_example/text/utf8.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
 

@@ -29,7 +29,7 @@ TEST(Profile, CountsOperationsOfStepsAfterTheFirstFive) {
     profile.begin_step();
     for (int times = 0; times < 3; ++times) profile.gemm(Transpose::no, Transpose::no, a, b, false, c);
     profile.add(c, d);
-    profile.end_step(0.5);
+    profile.count_step(0.5);
     profile.zero(d);  // between steps
   }
   const Values product = memory.read(c);
@@ -52,7 +52,7 @@ TEST(Profile, MayCountTheFirstStep) {
   const Tensor x = memory.tensor(8, 32);
   profile.begin_step();
   profile.zero(x);
-  profile.end_step(0.5);
+  profile.count_step(0.5);
   EXPECT_NE(line_of(profile.report(), "zero"), "");
 }
 
