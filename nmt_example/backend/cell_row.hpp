@@ -13,7 +13,11 @@
 #else
 #define NMT_ALWAYS_INLINE [[gnu::always_inline]] inline
 #define NMT_HOST_DEVICE NMT_ALWAYS_INLINE
+#if defined(__clang__)
+#define NMT_INDEPENDENT_ITERATIONS _Pragma("clang loop vectorize(assume_safety)")
+#else
 #define NMT_INDEPENDENT_ITERATIONS _Pragma("GCC ivdep")
+#endif
 #endif
 
 namespace nmt {

@@ -40,8 +40,10 @@ struct Tensor {
   }
 
  private:
+  /// Numbers, because `data` is null where memory is only counted.
   [[nodiscard]] void* at(std::int64_t element) const noexcept {
-    return static_cast<std::byte*>(data) + element * static_cast<std::int64_t>(ddl::size_of(type));
+    const auto offset = static_cast<std::uintptr_t>(element) * ddl::size_of(type);
+    return reinterpret_cast<void*>(reinterpret_cast<std::uintptr_t>(data) + offset);
   }
 
  public:

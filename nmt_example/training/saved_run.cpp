@@ -134,9 +134,9 @@ RunState RunState::from_json(const std::string& text) {
     state.target_words = json.value("target_words", 0.0);
     state.seconds = json.value("seconds", 0.0);
     if (json.contains("epochs")) {
-      const auto& epochs = json.at("epochs");
-      state.epochs = {whole_number<Steps>(epochs.at("step")), epochs.at("done"),
-                      whole_number<Steps>(epochs.at("steps_each"))};
+      const auto& saved = json.at("epochs");
+      state.epochs = {whole_number<Steps>(saved.at("step")), saved.at("done"),
+                      whole_number<Steps>(saved.at("steps_each"))};
     }
     if (json.contains("early_stopping")) {
       const auto& early = json.at("early_stopping");

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "ddl/error.hpp"
+#include "ddl/log.hpp"
 #include "nmt_example/backend/products.hpp"
 
 namespace nmt {
