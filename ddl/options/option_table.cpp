@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <type_traits>
 
 #include "ddl/files/durable_file.hpp"
@@ -101,11 +102,11 @@ bool set_deadline(O& o, Text text) {
   constexpr double milliseconds = 1000;
   double seconds = 0;
   if (!parse(text, seconds, 0.001, 1e9)) return false;
-  o.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * milliseconds));
+  o.deadline = std::chrono::milliseconds(std::llround(seconds * milliseconds));
   return true;
 }
 std::string deadline_of(const O& o) {
-  return fmt::format("{:g}", std::chrono::duration<double>(o.deadline).count());
+  return fmt::format("{}", std::chrono::duration<double>(o.deadline).count());
 }
 
 /// An empty text keeps the default.
