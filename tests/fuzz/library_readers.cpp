@@ -179,13 +179,22 @@ bool takes_frames(std::string_view bytes) {
   return accepted(read).value_or(0) > 0;
 }
 
-FileDescriptor connected(const std::string& abstract_name) {
+sockaddr_un address_of(const std::string& abstract_name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path + 1, abstract_name.data(), abstract_name.size());
+  return address;
+}
+socklen_t length_of(const std::string& abstract_name) {
+  return static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + abstract_name.size());
+}
+
+/// Not valid if nobody listens. Waits for somebody with `waits`.
+FileDescriptor connected(const std::string& name, bool waits) {
+  const sockaddr_un address = address_of(name);
   FileDescriptor made(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + abstract_name.size());
-  while (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0) {
+  while (connect(made.get(), reinterpret_cast<const sockaddr*>(&address), length_of(name)) != 0) {
+    if (!waits) return {};
     std::this_thread::sleep_for(100us);
   }
   return made;
@@ -250,7 +259,8 @@ bool takes_invitation(std::string_view bytes) {
   return accepted(join, {ErrorCode::transport, ErrorCode::corrupt_data, ErrorCode::peer_failed}).has_value();
 }
 
-/// What rank 0, if the first byte is even, or rank 1 of a job without mpirun hears from the other.
+/// What rank 0, if the first byte is even, or rank 1 of a job without mpirun hears from the other. Rank 0 may
+/// take it for a stranger's; then the right rank 1 comes.
 bool takes_job_socket(std::string_view bytes) {
   if (bytes.empty()) return false;
   const bool is_first = bytes.front() % 2 == 0;
@@ -262,28 +272,36 @@ bool takes_job_socket(std::string_view bytes) {
   setenv("DDL_SOCKET", ("@" + name).c_str(), 1);
   FileDescriptor listener;
   if (!is_first) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    std::memcpy(address.sun_path + 1, name.data(), name.size());
+    const sockaddr_un address = address_of(name);
     listener = FileDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
-    require(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length) == 0, "bind");
+    require(bind(listener.get(), reinterpret_cast<const sockaddr*>(&address), length_of(name)) == 0, "bind");
     require(listen(listener.get(), 1) == 0, "listen");
   }
+  std::atomic<bool> is_stranger = false;
   std::jthread other([&] {
-    send_all(
-        is_first ? connected(name) : FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)),
-        bytes);
+    if (!is_first) {
+      return send_all(FileDescriptor(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC)), bytes);
+    }
+    send_all(connected(name, true), bytes);
+    const FileDescriptor again = connected(name, false);
+    if (!again.valid()) return;
+    is_stranger = true;
+    constexpr std::string_view rank_1(
+        "dlboot2\1"
+        "\1\0\0\0\2\0\0\0\5\0\0\0\0\0\0\0other",
+        29);
+    send_all(again, rank_1);
   });
   const auto meet = [&] {
-    const auto bootstrap = join_by_socket(50ms);
+    const auto bootstrap = join_by_socket(20s);
     const auto all = bootstrap->all_gather("own");
-    require(all.size() == 2 && all[is_first ? 0 : 1] == (is_first ? "own" : all[1]), "not what was sent");
+    require(all.size() == 2 && all[0] == (is_first ? "own" : all[0]), "not what was sent");
     return true;
   };
-  return accepted(meet, {ErrorCode::transport, ErrorCode::corrupt_data, ErrorCode::mismatch,
-                         ErrorCode::peer_failed, ErrorCode::timeout})
-      .has_value();
+  const bool has_met = accepted(meet, {ErrorCode::transport, ErrorCode::corrupt_data, ErrorCode::mismatch,
+                                       ErrorCode::peer_failed})
+                           .has_value();
+  return has_met && !is_stranger;
 }
 
 }  // namespace
