@@ -19,7 +19,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -125,63 +124,7 @@ TEST(Frames, ComeOutAsTheyWentInHoweverTheyAreCut) {
   }
 }
 
-// Anyone who reaches the port could crash the job by bad data.
-TEST(Frames, MutantsAreReadOrRefused) {
-  ExitReport report{{JobFailure::Kind::died, 1, "rank 1 has died", 0, 7}, {}, {}};
-  RankReport rank;
-  rank.rank = 1;
-  rank.host = "a";
-  report.ranks = {rank, rank};
-  const std::vector<Frame> frames{{Frame::Kind::hello, to_message(WatchHello{{1, 2}, 3, 4, "host"})},
-                                  {Frame::Kind::failure, to_message(report.failure)},
-                                  {Frame::Kind::state, report.json()},
-                                  {Frame::Kind::leave, ""}};
-  std::string all;
-  for (const Frame& frame : frames) all += encoded(frame);
-  std::mt19937 random(1);
-  int read = 0;
-  int refused = 0;
-  for (int mutant = 0; mutant < 30'000; ++mutant) {
-    std::string bytes = all;
-    for (unsigned changes = random() % 6; changes > 0; --changes) {
-      const std::size_t at = random() % bytes.size();
-      switch (random() % 4) {
-        case 0:
-          bytes[at] = static_cast<char>(random());
-          break;
-        case 1:
-          bytes.erase(at, random() % 20);
-          break;
-        case 2:
-          bytes.insert(at, bytes.substr(random() % bytes.size(), random() % 40));
-          break;
-        default:
-          bytes[at] = "0123456789{}[]\",:-e"[random() % 19];
-      }
-    }
-    FrameReader reader;
-    try {
-      for (std::size_t i = 0; i < bytes.size();) {
-        const std::size_t piece = 1 + random() % 200;
-        reader.put(std::string_view(bytes).substr(i, piece));
-        i += piece;
-        while (const auto frame = reader.next(all_kinds)) {
-          if (frame->kind == Frame::Kind::hello) static_cast<void>(parse_hello(frame->body));
-          if (frame->kind == Frame::Kind::failure) static_cast<void>(parse_failure(frame->body));
-          if (frame->kind == Frame::Kind::state) static_cast<void>(parse_report(frame->body).text());
-        }
-      }
-      ++read;
-    } catch (const Error& error) {
-      ASSERT_EQ(error.code(), ErrorCode::corrupt_data) << error.what();
-      ASSERT_LT(std::string(error.what()).size(), 2000u);
-      ++refused;
-    }
-  }
-  EXPECT_GT(read, 1000);
-  EXPECT_GT(refused, 1000);
-}
-
+// Arbitrary bytes: tests/fuzz, `frames`, `stranger` and `invitation`.
 TEST(Frames, AreRefusedBeforeAnythingIsBelieved) {
   const auto problem_of = [](std::string bytes, unsigned kinds = all_kinds) {
     FrameReader reader;
