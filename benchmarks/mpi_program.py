@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Measures what an unmodified MPI program gains by libddl_mpi: runs mpi_collectives alternately with and without it, on
-this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI, and prints times and
-their ratios. A time is the median over rounds of the program's medians. The machine should be otherwise idle."""
+this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI and oneCCL, and
+prints times and their ratios. A time is the median over rounds of the program's medians. The machine should be
+otherwise idle."""
 
 import argparse
 import json
@@ -40,7 +41,7 @@ def times_of(command, environment):
 
 def compare(where, ways, sizes, options, rounds):
     """Runs each way's command in turns. Returns JSON rows with the medians over `rounds` rounds; the ratio is that of the
-    fastest way without libddl_mpi to the way "ddl"."""
+    fastest MPI without libddl_mpi to the way "ddl"."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     runs = {way: [] for way in ways}
     for _ in range(rounds):
@@ -49,7 +50,7 @@ def compare(where, ways, sizes, options, rounds):
     rows = []
     for name, size in runs["ddl"][0]:
         medians = {way: statistics.median(run[name, size] for run in found) for way, found in runs.items()}
-        best = min(time for way, time in medians.items() if way != "ddl")
+        best = min(time for way, time in medians.items() if way in ("mpi", "intel"))
         rows.append({"where": where, "collective": name, "bytes": size, "memory":
                      "MPI_Alloc_mem" if "--allocated" in options else "malloc",
                      "calls": "after barriers" if "--barriers" in options else "back to back", "rounds": rounds,
@@ -78,15 +79,20 @@ def print_table(rows):
             print(f"| {size_text(size)} | " + " | ".join(cells) + " |")
 
 
-def intel_program(prefix, build):
-    """Compiles mpi_collectives for Intel MPI."""
-    program = f"{build}/mpi_collectives"
-    done = subprocess.run(["cc", "-O2", f"-I{prefix}/include", str(HERE / "mpi_collectives.c"), "-o", program,
-                           f"-L{prefix}/lib", "-lmpi", f"-Wl,-rpath,{prefix}/lib"])
-    if done.returncode != 0:
-        sys.exit(f"mpi_program.py: --intel={prefix}: expected an environment with impi-rt and impi-devel from PyPI, with "
-                 "include/mpi.h and lib/libmpi.so")
-    return program
+def intel_programs(prefix, build):
+    """Compiles mpi_collectives for Intel MPI, and with its collectives by oneCCL. Returns {way: program}."""
+    common = ["-O2", f"-I{prefix}/include"]
+    main = f"{build}/mpi_collectives.o"
+    libraries = [f"-L{prefix}/lib", "-lmpi", f"-Wl,-rpath-link,{prefix}/lib"]
+    programs = {way: f"{build}/{way}" for way in ("intel", "oneccl")}
+    for command in (["cc", *common, "-c", str(HERE / "mpi_collectives.c"), "-o", main],
+                    ["cc", main, "-o", programs["intel"], *libraries],
+                    ["c++", "-std=c++17", *common, str(HERE / "oneccl_collectives.cpp"), main, "-o", programs["oneccl"],
+                     "-l:libccl.so.1", *libraries]):
+        if subprocess.run(command).returncode != 0:
+            sys.exit(f"mpi_program.py: --intel={prefix}: expected a Python environment with impi-rt, impi-devel, oneccl "
+                     f"and oneccl-devel from PyPI, with include/mpi.h and lib/libccl.so.1; failed: {' '.join(command)}")
+    return programs
 
 
 def main():
@@ -99,7 +105,8 @@ def main():
     parser.add_argument("--barriers", action="store_true", help="a barrier before each call, not calls back to back")
     parser.add_argument("--rounds", type=int, default=3, help="runs with and without the library (default: %(default)s)")
     parser.add_argument("--intel", type=pathlib.Path, metavar="DIR",
-                        help="also Intel MPI, on this host: a Python environment with `pip install impi-rt impi-devel`")
+                        help="also Intel MPI and oneCCL, on this host: a Python environment with `pip install impi-rt "
+                        "impi-devel oneccl oneccl-devel`; oneCCL is not in the ratio")
     parser.add_argument("--json", metavar="FILE", help="append a JSON line per row")
     parser.add_argument("--bin", type=pathlib.Path, default=HERE.parent / "build" / "bin",
                         help="where the programs are (default: build/bin, and the library ../lib)")
@@ -130,10 +137,11 @@ def main():
     else:
         with tempfile.TemporaryDirectory() as build:
             intel = arguments.intel and arguments.intel.resolve()
-            peer = intel_program(intel, build) if intel else None
+            programs = intel_programs(intel, build) if intel else {}
             for ranks in (2, 4):
                 launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
-                peers = {"intel": [f"{intel}/bin/mpiexec", "-n", str(ranks), peer]} if peer else {}
+                peers = {way: ["env", f"LD_LIBRARY_PATH={intel}/lib", "CCL_ATL_TRANSPORT=mpi", "CCL_LOG_LEVEL=error",
+                               f"{intel}/bin/mpiexec", "-n", str(ranks), path] for way, path in programs.items()}
                 rows += compare(f"one host, {ranks} processes", ways(launch) | peers, HOST_SIZES,
                                 options + ["--iterations", "5"], arguments.rounds)
     print_table(rows)

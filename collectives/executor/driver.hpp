@@ -34,9 +34,9 @@ class Driver {
 
   /// Does all work that is possible now. Returns false if there is none.
   bool progress();
-  /// Spins, yields, and finally sleeps until something may have arrived. Throws when a deadline has passed or
-  /// a peer has failed.
-  void wait(int& idle);
+  /// Spins, yields, and finally sleeps until something may have arrived. `beside_caller`: in the engine's own
+  /// thread. Throws when a deadline has passed or a peer has failed.
+  void wait(int& idle, bool beside_caller);
   [[nodiscard]] bool busy() const noexcept { return !operations_.empty() || waiting_notices_ != 0; }
   /// Whether data of finished calls may still be in this process, so that peers wait for it.
   [[nodiscard]] bool may_hold_back() const noexcept {

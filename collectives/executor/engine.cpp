@@ -178,9 +178,9 @@ std::optional<Engine::Queued> Engine::next_queued() {
   return taken;
 }
 
-/// Makes progress until `is_over`.
+/// Makes progress until `is_over`. `beside_caller`: in the engine's own thread.
 template <typename IsOver>
-void Engine::drive(const IsOver& is_over) {
+void Engine::drive(const IsOver& is_over, bool beside_caller) {
   int idle = 0;
   for (;;) {
     take_queue();
@@ -189,7 +189,7 @@ void Engine::drive(const IsOver& is_over) {
     if (moved) {
       idle = 0;
     } else {
-      driver_->wait(idle);
+      driver_->wait(idle, beside_caller);
     }
   }
 }
@@ -260,7 +260,7 @@ void Engine::work() {
 /// Drives all calls, or else polls once. Returns whether to keep polling. Caller holds the token.
 bool Engine::go_on(bool drives) {
   return attempt([&] {
-           if (drives) return drive([&] { return !has_work(); });
+           if (drives) return drive([&] { return !has_work(); }, true);
            if (!failed_) driver_->progress();
          }) &&
          !failed_ && driver_->may_hold_back();

@@ -26,6 +26,7 @@ struct EngineSettings {
   int rank = 0;  ///< This rank, in the job.
   topology::RankMap map{{""}};
   int spins = 0;                                 ///< Polls before the core is offered to other threads.
+  int spins_beside_caller = 0;                   ///< The same, of the engine's own thread.
   std::shared_ptr<HostMemory> memory = nullptr;  ///< Null if this rank shares memory with no other.
   std::vector<int> members = {};                 ///< Rank in the job of each member of `memory`.
   std::unique_ptr<Network> network = nullptr;    ///< To ranks that are not members. May be null.
@@ -148,7 +149,7 @@ class Engine {
   void take_queue();
   std::optional<Queued> next_queued();
   template <typename IsOver>
-  void drive(const IsOver& is_over);
+  void drive(const IsOver& is_over, bool beside_caller = false);
   /// Fails the engine if the action throws; returns whether it did not.
   template <typename Action>
   bool attempt(const Action& action);

@@ -28,9 +28,9 @@ constexpr std::size_t most_members_per_core = 4;
 
 }  // namespace
 
-void Driver::wait(int& idle) {
+void Driver::wait(int& idle, bool beside_caller) {
   if (++idle == 1) look_for_company();
-  if (idle <= spins_) {
+  if (idle <= (beside_caller ? std::min(spins_, settings_.spins_beside_caller) : spins_)) {
     pause_briefly();
     if (idle % spins_between_looks == 0) Meanwhile::look();
   } else if (spins_ == 0 && idle <= most_yields()) {

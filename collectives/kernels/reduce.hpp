@@ -62,7 +62,7 @@ struct Rounding {
 };
 /// rounded[i] = the value of `type` nearest to values[i] + kept[i]; ties go to even.
 void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept;
-/// For values that `type` can represent.
+/// packed[i] = the value of `type` nearest to values[i]; ties go to even.
 void narrow(DataType type, std::span<const float> values, std::byte* packed) noexcept;
 void widen(DataType type, const std::byte* packed, std::span<float> values) noexcept;
 

@@ -6,6 +6,7 @@
 
 #include "collectives/communicator/job_topology.hpp"
 #include "ddl/checkpoint.hpp"
+#include "ddl/context/host_identity.hpp"
 #include "ddl/files/durable_file.hpp"
 #include "topology/refuse.hpp"
 #include "topology/text.hpp"
@@ -99,12 +100,16 @@ void require_valid(const ContextOptions& options) {
   }
 }
 
-collectives::EngineSettings engine_settings(int rank, topology::RankMap map, bool crowded) {
-  constexpr int looks_before_sleep = 10'000;
+collectives::EngineSettings engine_settings(int rank, topology::RankMap map,
+                                            const std::vector<std::string>& masks) {
+  constexpr int many = 10'000;
+  constexpr int few = 100;
   collectives::EngineSettings settings;
   settings.rank = rank;
   settings.map = std::move(map);
-  settings.spins = crowded ? 0 : looks_before_sleep;
+  settings.spins = are_crowded(masks) ? 0 : many;
+  // Without a second core for each rank, the engine's thread takes the core on which its rank computes.
+  settings.spins_beside_caller = cores_in(masks) < 2 * masks.size() ? std::min(settings.spins, few) : many;
   return settings;
 }
 

@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
 #include "ddl/context.hpp"
@@ -48,9 +49,10 @@ FindTopology in_process_topology(const ContextOptions& options, const topology::
 /// Throws `invalid_argument` for a deadline out of range.
 void require_valid(const ContextOptions& options);
 
-/// Settings without memory and networks, which the caller adds. `crowded`: this rank's machine has more ranks
-/// than cores for them, so that waits must not spin.
-collectives::EngineSettings engine_settings(int rank, topology::RankMap map, bool crowded);
+/// Settings without memory and networks, which the caller adds. `masks`: `usable_cores` of each rank of this
+/// machine; waits spin for as long as there are cores for it.
+collectives::EngineSettings engine_settings(int rank, topology::RankMap map,
+                                            const std::vector<std::string>& masks);
 
 /// The communicator of all ranks. `most_communicators`: the limit for the job, as `collectives::Job` counts
 /// them.

@@ -242,8 +242,7 @@ Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const Giv
   collectives::OpenedWatch watching;
   try {
     const auto [map, cores_here, summary] = meet(*bootstrap, given);
-    const bool crowded = are_crowded(cores_here);
-    collectives::EngineSettings settings = engine_settings(rank, map, crowded);
+    collectives::EngineSettings settings = engine_settings(rank, map, cores_here);
     const auto files =
         std::make_shared<FailureFiles>(options.report, rank, map.short_name(map.host_of(rank)));
     watching = start_watch(*bootstrap, map, files);
@@ -275,7 +274,7 @@ Context connect_processes(std::unique_ptr<ProcessBootstrap> bootstrap, const Giv
           "-rebind_iter has no effect: plans are chosen once, so that a resumed run has the same bits");
     }
     log_connections(membership->log, membership->job->engine().network_name(), map, options, job);
-    if (crowded) {
+    if (are_crowded(cores_here)) {
       membership->log.info(fmt::format("{} ranks share {} core{} of this host and take turns to compute",
                                        cores_here.size(), cores_in(cores_here),
                                        cores_in(cores_here) == 1 ? "" : "s"));

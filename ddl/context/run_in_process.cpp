@@ -54,8 +54,7 @@ Context context_in_process(const ContextOptions& options, const topology::RankMa
                            std::shared_ptr<collectives::Watch> watch) {
   require_valid(options);
   const auto ranks = as_index(map.ranks());
-  const bool crowded = are_crowded(std::vector(ranks, usable_cores()));
-  collectives::EngineSettings settings = engine_settings(rank, map, crowded);
+  collectives::EngineSettings settings = engine_settings(rank, map, std::vector(ranks, usable_cores()));
   std::unique_ptr<InProcessBootstrap> bootstrap;
   if (job) {
     settings.memory = job->memory();

@@ -46,14 +46,13 @@ bool scale_into(Elements target, ConstElements source, double factor) noexcept {
     collectives::widen(source.type(), static_cast<const std::byte*>(source.data()), wide);
     if (factor != 1) scale(target, factor);
   } else {
+    const std::uint16_t exponent = target.type() == DataType::f16 ? 0x7c00 : 0x7f80;  // all ones: not finite
     in_blocks(source, [&](std::size_t at, std::span<float> block) {
-      native_kernels().scale_into(block.data(), block.data(), block.size(), factor);
-      collectives::round_to(target.type(), {.values = block.data(), .rounded = block.data()}, block.size());
-      collectives::narrow(target.type(), block, target.bytes().data() + 2 * at);
-      std::uint32_t not_finite = 0;
-      for (const float value : block) {
-        not_finite |= (std::bit_cast<std::uint32_t>(value) & 0x7fff'ffffU) >= 0x7f80'0000U ? 1U : 0U;
-      }
+      if (factor != 1) native_kernels().scale_into(block.data(), block.data(), block.size(), factor);
+      const std::span<std::uint16_t> to = of<std::uint16_t>(target).subspan(at, block.size());
+      collectives::narrow(target.type(), block, reinterpret_cast<std::byte*>(to.data()));
+      std::uint16_t not_finite = 0;
+      for (const std::uint16_t value : to) not_finite |= (value & exponent) == exponent ? 1 : 0;
       all_finite = all_finite && not_finite == 0;
     });
   }

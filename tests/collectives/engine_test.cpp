@@ -117,6 +117,7 @@ class Job {
     settings.rank = rank;
     settings.map = *map_;
     settings.spins = spins;
+    settings.spins_beside_caller = spins;
     const std::vector<std::shared_ptr<HostMemory>>& memories = memories_[host_of(rank)];
     if (!memories.empty()) {
       const std::vector<int>& members = members_[host_of(rank)];

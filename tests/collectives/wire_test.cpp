@@ -3,9 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "collectives/kernels/kernel_table.hpp"
@@ -43,13 +45,14 @@ class WiresOfSets : public testing::TestWithParam<InstructionSet> {
     const std::vector<float> values = values_of(count, 4);
     std::vector<float> kept = values_of(count, 5);
     for (float& value : kept) value = std::isfinite(value) ? value : 1;
-    std::vector<float> rounded(count), left(count, 7), widened(count);
+    std::vector<float> sums(count), rounded(count), left(count, 7), widened(count);
+    std::ranges::transform(values, kept, sums.begin(), std::plus());
     std::vector<std::uint16_t> packed(count);
     kernels.round({values.data(), rounded.data(), kept.data(), left.data()}, count);
-    kernels.narrow(rounded.data(), packed.data(), count);
+    kernels.narrow(sums.data(), packed.data(), count);
     kernels.widen(packed.data(), widened.data(), count);
     for (std::size_t i = 0; i < count; ++i) {
-      const float wanted = values[i] + kept[i];
+      const float wanted = sums[i];
       const Narrow nearest(wanted);
       const float rest = wanted - static_cast<float>(nearest);
       if (std::isnan(wanted)) {
