@@ -4,11 +4,14 @@
 
 #include <cstddef>
 #include <oneapi/ccl.hpp>
+#include <optional>
 
 namespace {
 
+std::optional<ccl::communicator> communicator;
+
 const ccl::communicator& all_ranks() {
-  static const ccl::communicator result = [] {
+  if (!communicator) {
     ccl::init();
     int rank = 0;
     int size = 0;
@@ -22,9 +25,9 @@ const ccl::communicator& all_ranks() {
     }
     PMPI_Bcast(address.data(), static_cast<int>(address.size()), MPI_BYTE, 0, MPI_COMM_WORLD);
     if (rank != 0) store = ccl::create_kvs(address);
-    return ccl::create_communicator(size, rank, store);
-  }();
-  return result;
+    communicator.emplace(ccl::create_communicator(size, rank, store));
+  }
+  return *communicator;
 }
 
 }  // namespace
@@ -57,4 +60,14 @@ int MPI_Allgather(const void* in, int count, MPI_Datatype /*float*/, void* out, 
   ccl::allgather(in, out, static_cast<std::size_t>(count), ccl::datatype::float32, all_ranks()).wait();
   return MPI_SUCCESS;
 }
+int MPI_Init(int* argc, char*** argv) {
+  int provided = 0;
+  return PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);  // oneCCL asks for it
 }
+
+int MPI_Finalize() {
+  communicator.reset();
+  return PMPI_Finalize();
+}
+
+}  // extern "C"

@@ -42,7 +42,7 @@ Driver::Driver(const EngineSettings& settings, FlightRecorder& recorder, bool ha
       run_(settings_.run.get()),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
-      staging_(topology::message_bytes.inside_host, staging_blocks_per_slab,
+      staging_(topology::message_bytes.inside_host + page, staging_blocks_per_slab,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       receiving_(topology::message_bytes.between_hosts, receiving_blocks_per_slab, plain_bytes),
       parcels_(memory_ == nullptr ? sizeof(Notice) : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),

@@ -168,6 +168,8 @@ class Driver {
     std::byte* held;  // copy of the parcel; null if it has none
   };
 
+  static constexpr std::size_t page = 4096;
+
   const EngineSettings& settings_;
   FlightRecorder& recorder_;
   RunRecorder* run_;   // null if the run is not recorded

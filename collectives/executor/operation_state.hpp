@@ -111,6 +111,7 @@ struct OperationState {
   };
   struct Post {
     std::byte* staging = nullptr;  ///< A copy in shared memory, if the range is not there.
+    std::byte* block = nullptr;    ///< Of the staging memory, in which the copy is.
     SharedAddress answer_at = 0;   ///< Where the peer wants the result.
     std::uint32_t answers = 0;     ///< The peer's message that this post answers.
     bool is_answer = false;

@@ -20,6 +20,7 @@ constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
 constexpr std::size_t most_sending_narrow = 64;  // each takes a block of `receiving_`
 constexpr int runs_at_a_time = 8;
+constexpr std::size_t cache_line = 64;
 
 }  // namespace
 
@@ -131,7 +132,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   const std::size_t bytes = operation.bytes_of(index);
   const std::byte* data = operation.range_of(index);
   if (post.is_answer) {
-    if (!post.is_written) copy_bytes(memory_->at(post.answer_at, bytes), data, bytes);
+    if (!post.is_written) copy_to_peer(memory_->at(post.answer_at, bytes), data, bytes);
     acknowledge(operation, link, post.answers, Notice::Kind::answered);
     return complete(operation, index);
   }
@@ -166,16 +167,21 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
 /// Copies the range to shared memory. Returns false if no staging memory is available now.
 bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_limit) {
   if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
-  std::byte* block = staging_.take();
-  copy_bytes(block, operation.range_of(index), operation.bytes_of(index));
-  operation.post(index).staging = block;
+  const std::byte* const data = operation.range_of(index);
+  OperationState::Post& post = operation.post(index);
+  post.block = staging_.take();
+  const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(data) + page / 2;
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(post.block);
+  post.staging = post.block + (half_a_page_on - begin) % page / cache_line * cache_line;
+  copy_to_peer(post.staging, data, operation.bytes_of(index));
   return true;
 }
 
 void Driver::unstage(OperationState& operation, std::uint32_t index) {
   OperationState::Post& post = operation.post(index);
   if (post.staging == nullptr) return;
-  staging_.give_back(std::exchange(post.staging, nullptr));
+  staging_.give_back(post.block);
+  post.staging = nullptr;
   for (OperationState* waiting : operations_) {
     if (stage_more(*waiting, false)) return;
   }
