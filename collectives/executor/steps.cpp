@@ -132,7 +132,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   const std::size_t bytes = operation.bytes_of(index);
   const std::byte* data = operation.range_of(index);
   if (post.is_answer) {
-    if (!post.is_written) copy_to_peer(memory_->at(post.answer_at, bytes), data, bytes);
+    if (!post.is_written) copy_to_peer(memory_->at(post.answer_at, bytes), data, bytes, Source::cache);
     acknowledge(operation, link, post.answers, Notice::Kind::answered);
     return complete(operation, index);
   }
@@ -173,7 +173,8 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(data) + page / 2;
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(post.block);
   post.staging = post.block + (half_a_page_on - begin) % page / cache_line * cache_line;
-  copy_to_peer(post.staging, data, operation.bytes_of(index));
+  const bool is_cached = operation.program().count() * operation.element <= cache_bytes_;
+  copy_to_peer(post.staging, data, operation.bytes_of(index), is_cached ? Source::cache : Source::memory);
   return true;
 }
 

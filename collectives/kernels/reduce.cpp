@@ -22,6 +22,8 @@ static_assert(static_cast<std::size_t>(ReduceOp::sum) == 0 && static_cast<std::s
               static_cast<std::size_t>(ReduceOp::prod) == 4);
 
 #if defined(DDL_X86_KERNELS)
+constexpr std::size_t cache_line = 64;
+
 InstructionSet find_instruction_set() noexcept {
   __builtin_cpu_init();  // covers what the operating system saves, too
   unsigned a = 0;
@@ -37,7 +39,7 @@ InstructionSet find_instruction_set() noexcept {
   return avx512 ? InstructionSet::avx512 : InstructionSet::avx2;
 }
 
-/// Whether `rep movsb` is fast where the buffers' places in their pages differ enough ("ERMS").
+/// Whether the processor says that its `rep movsb` is fast ("ERMS").
 bool has_fast_rep_movsb() noexcept {
   constexpr unsigned extended_features = 7;
   constexpr unsigned erms = 1U << 9;
@@ -48,12 +50,13 @@ bool has_fast_rep_movsb() noexcept {
   return __get_cpuid_count(extended_features, 0, &a, &b, &c, &d) != 0 && (b & erms) != 0;
 }
 
-bool are_near_in_pages(const void* a, const void* b) noexcept {
+/// Whether `rep movsb` is fast for these buffers: see `copy_to_peer`.
+bool suit_rep_movsb(const void* to, const void* from) noexcept {
   constexpr std::uintptr_t page = 4096;
-  constexpr std::uintptr_t distance = 512;
-  const std::uintptr_t apart =
-      (reinterpret_cast<std::uintptr_t>(a) - reinterpret_cast<std::uintptr_t>(b)) % page;
-  return apart < distance || apart > page - distance;
+  constexpr std::uintptr_t least_apart = 512;
+  const auto target = reinterpret_cast<std::uintptr_t>(to);
+  const std::uintptr_t apart = (target - reinterpret_cast<std::uintptr_t>(from)) % page;
+  return target % cache_line == 0 && apart >= least_apart && apart <= page - least_apart;
 }
 
 #else
@@ -167,12 +170,22 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
   copy_bytes_with(native_instruction_set(), to, from, bytes);
 }
 
-void copy_to_peer(void* to, const void* from, std::size_t bytes) noexcept {
+void copy_to_peer(void* to, const void* from, std::size_t bytes, [[maybe_unused]] Source source) noexcept {
 #if defined(DDL_X86_KERNELS)
   constexpr std::size_t least = std::size_t{2} << 10;  // below, it takes longer to begin
   static const bool is_fast = has_fast_rep_movsb();
-  if (is_fast && bytes >= least && !are_near_in_pages(to, from)) {
-    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
+  if (is_fast && bytes >= least && suit_rep_movsb(to, from)) {
+    constexpr std::size_t ahead = 4096;
+    while (bytes != 0) {
+      std::size_t piece = bytes;
+      if (source == Source::memory) {
+        piece = std::min(bytes, ahead);
+        const auto* const next = static_cast<const std::byte*>(from) + ahead;
+        for (std::size_t at = 0; at < ahead; at += cache_line) __builtin_prefetch(next + at);
+      }
+      bytes -= piece;
+      asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(piece) : : "memory");
+    }
     return;
   }
 #endif

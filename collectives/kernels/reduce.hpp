@@ -47,11 +47,13 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
 /// Zen 3 on, these do that at a sixth of their rate if the buffers' places in their pages differ little
 /// (glibc bug 30994).
 void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept;
-/// The same to memory that another core has in its cache, and that does not overlap `from`. From 2 KiB on,
-/// and unless the buffers' places in their pages differ by less than 512 bytes, x86 processors with fast `rep
-/// movsb` copy with that, which replaces cache lines without reading them from the other core: see
-/// `benchmarks/README.md`.
-void copy_to_peer(void* to, const void* from, std::size_t bytes) noexcept;
+/// Where the bytes to copy probably are: in this core's caches, or farther away, so that they are prefetched.
+enum class Source : std::uint8_t { cache, memory };
+/// The same to memory that another core has in its cache, and that does not overlap `from`. With `rep movsb`,
+/// x86 processors replace cache lines without reading them from the other core first (benchmarks/README.md).
+/// It is taken from 2 KiB on, if `to` begins a cache line and the buffers' places in their pages differ by
+/// 512 bytes at least, so that no processor is known to be slow at it.
+void copy_to_peer(void* to, const void* from, std::size_t bytes, Source source) noexcept;
 /// With the vectors of an instruction set, which the machine must have. At least 64 bytes; no overlap.
 void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept;
 

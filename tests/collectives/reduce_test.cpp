@@ -304,11 +304,14 @@ TEST(CopyToPeer, CopiesAllBytesAndNoOthers) {
   const std::vector<std::uint8_t> from = numbers(20'000);
   for (const std::size_t bytes : {0, 1, 100, 2'047, 2'048, 2'049, 4'096, 8'001}) {
     for (const std::size_t shift : {0, 1, 64, 511, 512, 2'048, 3'584, 4'095}) {
-      std::vector<std::uint8_t> to(bytes + 5'000);
-      std::vector<std::uint8_t> expected(to);
-      std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(shift));
-      copy_to_peer(to.data() + shift, from.data() + 3, bytes);
-      ASSERT_EQ(to, expected) << bytes << " bytes from " << shift;
+      for (const Source source : {Source::cache, Source::memory}) {
+        std::vector<std::uint8_t> to(bytes + 5'100);
+        const std::size_t begin = shift + 64 - reinterpret_cast<std::uintptr_t>(to.data()) % 64;
+        std::vector<std::uint8_t> expected(to);
+        std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(begin));
+        copy_to_peer(to.data() + begin, from.data() + 3, bytes, source);
+        ASSERT_EQ(to, expected) << bytes << " bytes from " << shift;
+      }
     }
   }
 }
