@@ -61,7 +61,7 @@ int serve(Function function, Attempt (*attempt)(const Call&, Arguments...), cons
                                 arguments...);
     }
     if (!passed_on) return MPI_SUCCESS;
-    interposer->tally().passed_on(function, *passed_on, interposer->context().log());
+    interposer->tally().passed_on(function, *passed_on, interposer->context());
     return mpi(arguments..., comm);
   });
 }

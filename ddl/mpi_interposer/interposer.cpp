@@ -31,6 +31,12 @@ bool read_serves_all() {
   return own == 1;
 }
 
+bool calls_may_be_concurrent() {
+  int level = MPI_THREAD_MULTIPLE;
+  PMPI_Query_thread(&level);
+  return level == MPI_THREAD_MULTIPLE;
+}
+
 }  // namespace
 
 std::atomic<Interposer*> Interposer::current_ = nullptr;
@@ -55,7 +61,7 @@ void Interposer::start() {
 
 void Interposer::stop() { delete current_.exchange(nullptr); }
 
-Interposer::Interposer() : context_(Context::from_environment()) {
+Interposer::Interposer() : context_(Context::from_environment()), tally_(!calls_may_be_concurrent()) {
   serves_all_ = read_serves_all();
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
   const auto forgotten = [](MPI_Comm, int, void* value, void*) {
@@ -81,7 +87,7 @@ void Interposer::drive_mpi() {
 
 const Interposer::Served& Interposer::serving(MPI_Comm communicator) {
   // MPI looks for attributes under a lock. A communicator's handle may be that of one that was freed.
-  thread_local struct {
+  [[gnu::tls_model("initial-exec")]] thread_local struct {
     MPI_Comm communicator = MPI_COMM_NULL;
     std::uint64_t forgotten = 0;
     const Served* served = nullptr;

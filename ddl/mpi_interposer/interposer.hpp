@@ -33,21 +33,26 @@ enum class PassedOn : std::uint8_t {
   arguments,          ///< Invalid arguments, which MPI reports.
 };
 
-/// Counts served calls and calls left to MPI. Thread-safe.
+/// Counts served calls and calls left to MPI.
 class Tally {
  public:
+  /// `by_one_thread`: the functions below are never called at the same time. An atomic addition would wait
+  /// for all earlier stores, also for those to a peer's cache, which a small call may not have to do.
+  explicit Tally(bool by_one_thread) noexcept : by_one_thread_(by_one_thread) {}
+
   void served(Function function, std::size_t bytes) noexcept {
     Counts& counts = counts_[as_index(function)];
-    counts.calls.fetch_add(1, std::memory_order_relaxed);
-    counts.bytes.fetch_add(bytes, std::memory_order_relaxed);
+    add(counts.calls, 1);
+    add(counts.bytes, bytes);
   }
 
   /// Logs the first call of each function and reason at debug level 2.
-  void passed_on(Function function, PassedOn reason, Log& log) {
+  void passed_on(Function function, PassedOn reason, const Context& context) {
     const auto function_index = as_index(function);
     const auto reason_index = as_index(reason);
-    if (counts_[function_index].passed_on[reason_index].fetch_add(1, std::memory_order_relaxed) != 0) return;
-    log.debug(fmt::format("{} is left to MPI: {}", names[function_index], reason_texts[reason_index]));
+    if (add(counts_[function_index].passed_on[reason_index], 1) != 0) return;
+    context.log().debug(
+        fmt::format("{} is left to MPI: {}", names[function_index], reason_texts[reason_index]));
   }
 
   /// Logs a line for each function that was called.
@@ -80,11 +85,22 @@ class Tally {
       "invalid arguments, which MPI reports",
   };
   static constexpr std::size_t reasons = reason_texts.size();
+  using Count = std::atomic<std::uint64_t>;
   struct Counts {
-    std::atomic<std::uint64_t> calls = 0;
-    std::atomic<std::uint64_t> bytes = 0;
-    std::array<std::atomic<std::uint64_t>, reasons> passed_on = {};
+    Count calls = 0;
+    Count bytes = 0;
+    std::array<Count, reasons> passed_on = {};
   };
+
+  /// Returns the count before.
+  std::uint64_t add(Count& count, std::uint64_t number) const noexcept {
+    if (!by_one_thread_) return count.fetch_add(number, std::memory_order_relaxed);
+    const std::uint64_t before = count.load(std::memory_order_relaxed);
+    count.store(before + number, std::memory_order_relaxed);
+    return before;
+  }
+
+  const bool by_one_thread_;
   std::array<Counts, names.size()> counts_;
 };
 
