@@ -44,7 +44,8 @@ class HostFile {
       : source_(source), graph_(graph), host_(host) {}
 
   void read(const XmlElement& system) {
-    if (system.name != "system") fail(system, fmt::format("<{}>", system.name), "<system>, NCCL's topology");
+    if (system.name != "system")
+      fail(system, fmt::format("<{}>", printable(system.name)), "<system>, NCCL's topology");
     const std::string& version = text(system, "version");
     if (version != "1") fail(system, fmt::format("version {}", in_quotes(version)), "version 1");
     allow(system, {"cpu"});
@@ -107,7 +108,8 @@ class HostFile {
   }
 
   int add_node(const XmlElement& element, const std::string& name, NodeKind kind) {
-    if (!names_.insert(name).second) fail(element, fmt::format("'{}' a second time", name), "it once");
+    if (!names_.insert(name).second)
+      fail(element, fmt::format("{} a second time", in_quotes(name)), "it once");
     return graph_.add_node(host_, name, kind);
   }
 
@@ -150,7 +152,8 @@ class HostFile {
       if (child.name != "gpu" || parent.name != "pci") continue;
       const Gpu gpu{&child, package, number(child, "dev", 0, 1'000'000), number(child, "sm", 10, 10'000)};
       const bool is_new = gpus_.emplace(lower(text(parent, "busid")), gpu).second;
-      if (!is_new) fail(parent, fmt::format("busid '{}' a second time", text(parent, "busid")), "it once");
+      if (!is_new)
+        fail(parent, fmt::format("busid {} a second time", in_quotes(text(parent, "busid"))), "it once");
     }
   }
 
