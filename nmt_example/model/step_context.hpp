@@ -62,7 +62,8 @@ struct StepContext {
   }
   void drop(double rate, const Tensor& x, const Tensor& y, std::size_t dropout_index,
             std::int64_t first_position = 0, std::int64_t first_column = 0) const {
-    const PhiloxKey* const key = dropout_keys + dropout_index;
+    // Null where memory is only counted.
+    const PhiloxKey* const key = dropout_keys == nullptr ? nullptr : dropout_keys + dropout_index;
     // With a sample for each row, all rows have position 0.
     if (dropout.per_sentence) {
       backend.dropout(x, y, key, rate, samples.range(0, x.rows), 0, first_column);

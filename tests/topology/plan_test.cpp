@@ -170,7 +170,7 @@ TEST(Plan, BadJsonNamesThePlace) {
       {"\"type\": \"f32\"", "\"type\": \"f31\"", "type: found 'f31'"},
       {"\"mode\": \"explore\"", "\"mode\": null", "mode: found null"},
       {"\"2x3\"", "\"2x4\"", "decomposition 2x4 has 8 positions"},
-      {"\"2x3\"", "\"2y3\"", "decomposition: "},
+      {"\"2x3\"", "\"2y3\"", "decomposition '2y3': "},
       {"\"2x3\"", "\"6\"", "found 2 dimensions, expected 1"},
       {"\"two_shot\"", "\"three_shot\"", "dimensions[1].algorithm: found 'three_shot'"},
       {"\"carrier\":\"network\"", "\"carrier\":\"pigeon\"", "dimensions[1].carrier: found 'pigeon'"},

@@ -131,11 +131,7 @@ void describe(Fields& fields, File& file) {
 Plan plan_of(PlanFile file) {
   Plan& plan = file.plan;
   if (plan.order.empty()) refuse("order: found no ranks, expected at least one");
-  try {
-    plan.decomposition = Decomposition::parse(file.decomposition, static_cast<int>(plan.order.size()));
-  } catch (const Error& error) {
-    refuse("decomposition: {}", printable(error.what()));
-  }
+  plan.decomposition = Decomposition::parse(file.decomposition, static_cast<int>(plan.order.size()));
   require_valid(plan);
   return std::move(plan);
 }
