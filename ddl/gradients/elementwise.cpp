@@ -1,7 +1,6 @@
 #include "ddl/gradients/elementwise.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <span>
 
