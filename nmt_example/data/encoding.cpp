@@ -296,13 +296,19 @@ void encode_to_file(const fs::path& path, std::uint64_t key, const NextPair& nex
   file.finish();
 }
 
-std::uint64_t encoding_key(const fs::path& source_text, const fs::path& target_text, const Vocabulary& source,
-                           const Vocabulary& target, const EncodingSettings& settings) {
+std::uint64_t hash_of_text(const fs::path& source, const fs::path& target) {
+  ddl::Fnv hash;
+  for (const fs::path& path : {source, target}) hash.add_number(hash_of_file(path));
+  return hash.value();
+}
+
+std::uint64_t encoding_key(std::uint64_t text_hash, const Vocabulary& source, const Vocabulary& target,
+                           const EncodingSettings& settings) {
   ddl::Fnv key;
   for (const std::uint64_t part :
-       {hash_of_file(source_text), hash_of_file(target_text), hash_of(source.serialize()),
-        hash_of(target.serialize()), std::uint64_t{settings.source_max_len},
-        std::uint64_t{settings.target_max_len}, std::uint64_t{settings.most_pairs}})
+       {text_hash, hash_of(source.serialize()), hash_of(target.serialize()),
+        std::uint64_t{settings.source_max_len}, std::uint64_t{settings.target_max_len},
+        std::uint64_t{settings.most_pairs}})
     key.add_number(part);
   return key.value();
 }

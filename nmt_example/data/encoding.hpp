@@ -34,10 +34,10 @@ Dataset encode(const ParallelText& text, const Vocabulary& source, const Vocabul
 /// `io`.
 void encode_to_file(const std::filesystem::path& path, std::uint64_t key, const NextPair& next,
                     const Vocabulary& source, const Vocabulary& target, const EncodingSettings& settings);
-/// What a data set is made from: the bytes of both files, the vocabularies and the settings. Reads the files.
-/// Throws `io`.
-std::uint64_t encoding_key(const std::filesystem::path& source_text, const std::filesystem::path& target_text,
-                           const Vocabulary& source, const Vocabulary& target,
+/// Of the bytes of a text's two files. Throws `io`.
+std::uint64_t hash_of_text(const std::filesystem::path& source, const std::filesystem::path& target);
+/// What a data set is made from: a text's hash, the vocabularies and the settings.
+std::uint64_t encoding_key(std::uint64_t text_hash, const Vocabulary& source, const Vocabulary& target,
                            const EncodingSettings& settings);
 /// The data set of such a file, mapped into memory; none if there is no file of this key. `check`: reads it
 /// all, and gives none if it is damaged.

@@ -10,6 +10,17 @@ namespace fs = std::filesystem;
 using ddl::Error;
 using ddl::ErrorCode;
 
+namespace {
+
+/// Throws if a file that was read to its end has no lines.
+void check_not_empty(const LineReader& reader) {
+  if (reader.lines() > 0) return;
+  throw Error(ErrorCode::corrupt_data,
+              fmt::format("{}: the file is empty; expected one sentence per line", reader.name()));
+}
+
+}  // namespace
+
 std::function<bool(std::string&, std::string&)> pairs_of(const ParallelText& text) {
   return [&text, i = std::size_t{0}](std::string& source, std::string& target) mutable {
     if (i == text.size()) return false;
@@ -29,12 +40,6 @@ fs::path text_file(const std::string& prefix, const std::string& suffix) {
   throw Error(ErrorCode::io,
               fmt::format("neither {} nor {} exists; check the prefix \"{}\" and the language \"{}\"",
                           plain.string(), zipped.string(), prefix, suffix));
-}
-
-void check_not_empty(const LineReader& reader) {
-  if (reader.lines() > 0) return;
-  throw Error(ErrorCode::corrupt_data,
-              fmt::format("{}: the file is empty; expected one sentence per line", reader.name()));
 }
 
 ParallelReader::ParallelReader(const std::string& prefix, const std::string& source_suffix,

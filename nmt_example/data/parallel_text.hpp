@@ -23,9 +23,6 @@ std::function<bool(std::string& source, std::string& target)> pairs_of(const Par
 /// The file PREFIX.suffix or, if that does not exist, the same name with .gz. Throws `io`, naming both.
 std::filesystem::path text_file(const std::string& prefix, const std::string& suffix);
 
-/// Throws `corrupt_data` if a file that was read to its end has no lines.
-void check_not_empty(const LineReader& reader);
-
 /// Reads the files PREFIX.source_suffix and PREFIX.target_suffix pair by pair, empty lines included. Throws
 /// as `text_file` and `LineReader`, and `corrupt_data` for an empty file, or when one file ends before the
 /// other (with both line counts).

@@ -30,11 +30,41 @@ Vocabulary vocabulary_from_file(const Options& options, const std::string& suffi
       path, options.subword_option == SubwordOption::bpe ? WordJoining::bpe : WordJoining::words, special);
 }
 
-ParallelText builtin_text(const Options& options) {
-  ParallelText text = number_corpus(CorpusSplit::train, static_cast<std::size_t>(options.builtin_corpus),
-                                    options.random_seed);
-  if (options.language_model) text.source = text.target;
-  return text;
+/// The pairs to train on, of the built-in corpus or of files.
+NextPair training_pairs(const Options& options) {
+  if (options.builtin_corpus > 0) {
+    return [generator = NumberCorpusGenerator(CorpusSplit::train, options.random_seed),
+            left = options.builtin_corpus,
+            is_language_model = options.language_model](std::string& source, std::string& target) mutable {
+      if (left == 0) return false;
+      --left;
+      NumberSentence sentence = generator.next();
+      target = std::move(sentence.target);
+      source = is_language_model ? target : std::move(sentence.source);
+      return true;
+    };
+  }
+  return [text = std::make_shared<ParallelReader>(options.train_prefix, source_suffix(options), options.tgt)](
+             std::string& source, std::string& target) { return text->next(source, target); };
+}
+
+/// What `training_pairs` are: another hash if they are others. Reads files.
+std::uint64_t training_text_hash(const Options& options) {
+  if (options.builtin_corpus == 0) {
+    return hash_of_text(text_file(options.train_prefix, source_suffix(options)),
+                        text_file(options.train_prefix, options.tgt));
+  }
+  ddl::Fnv hash;
+  hash.add_number(static_cast<std::uint64_t>(options.builtin_corpus));
+  hash.add_number(options.random_seed);
+  hash.add_number(std::uint64_t{options.language_model});
+  // Another build's grammar may be another one.
+  const ParallelText first = number_corpus(CorpusSplit::train, 1000, options.random_seed);
+  for (const auto* side : {&first.source, &first.target}) {
+    for (const std::string& line : *side)
+      for (const char byte : line) hash.add(static_cast<unsigned char>(byte));
+  }
+  return hash.value();
 }
 
 enum class TextSide : bool { source, target };
@@ -43,30 +73,12 @@ enum class TextSide : bool { source, target };
 std::function<bool(std::string&)> lines_of(const Options& options, std::vector<TextSide> sides) {
   const auto most = options.max_train > 0 ? static_cast<std::size_t>(options.max_train)
                                           : std::numeric_limits<std::size_t>::max();
-  if (options.builtin_corpus > 0) {
-    const ParallelText text = builtin_text(options);
-    std::vector<std::string> lines;
-    for (const TextSide side : sides) {
-      const auto& all = side == TextSide::target ? text.target : text.source;
-      lines.insert(lines.end(), all.begin(),
-                   all.begin() + static_cast<std::ptrdiff_t>(std::min(most, all.size())));
-    }
-    return [lines = std::move(lines), i = std::size_t{0}](std::string& line) mutable {
-      if (i == lines.size()) return false;
-      line = lines[i++];
-      return true;
-    };
-  }
-  std::vector<std::filesystem::path> files;
-  for (const TextSide side : sides)
-    files.push_back(
-        text_file(options.train_prefix, side == TextSide::target ? options.tgt : source_suffix(options)));
-  return [files = std::move(files), most, file = std::size_t{0},
-          reader = std::shared_ptr<LineReader>()](std::string& line) mutable {
-    for (; file < files.size(); ++file, reader.reset()) {
-      if (reader == nullptr) reader = std::make_shared<LineReader>(files[file]);
-      if (reader->lines() < most && reader->next(line)) return true;
-      check_not_empty(*reader);
+  return [&options, sides = std::move(sides), most, side = std::size_t{0}, pairs = NextPair(),
+          read = std::size_t{0}, other = std::string()](std::string& line) mutable {
+    for (; side < sides.size(); ++side, pairs = nullptr, read = 0) {
+      if (pairs == nullptr) pairs = training_pairs(options);
+      const bool is_source = sides[side] == TextSide::source;
+      if (read++ < most && pairs(is_source ? line : other, is_source ? other : line)) return true;
     }
     return false;
   };
@@ -116,32 +128,20 @@ Dataset load_training_data(ddl::Context& context, const Options& options,
   const auto run = [&](const char* name, const std::function<void()>& work) {
     context.on_all_ranks(name, work, ddl::WorkTime::unlimited);
   };
-  if (options.builtin_corpus > 0) {
-    run("encode the corpus", [&] {
-      const ParallelText text = builtin_text(options);
-      data.emplace(encode(pairs_of(text), source, target, settings));
-    });
-    return std::move(*data);
-  }
-  const auto reader = [&] {
-    return
-        [text = std::make_shared<ParallelReader>(options.train_prefix, source_suffix(options), options.tgt)](
-            std::string& from, std::string& to) { return text->next(from, to); };
-  };
   if (options.out_dir.empty()) {
-    run("encode the corpus", [&] { data.emplace(encode(reader(), source, target, settings)); });
+    run("encode the corpus",
+        [&] { data.emplace(encode(training_pairs(options), source, target, settings)); });
     return std::move(*data);
   }
   const std::filesystem::path path = std::filesystem::path(options.out_dir) / "train.data";
   std::uint64_t key = 0;
   run("encode the corpus", [&] {
     if (context.local_rank() != 0) return;
-    key = encoding_key(text_file(options.train_prefix, source_suffix(options)),
-                       text_file(options.train_prefix, options.tgt), source, target, settings);
+    key = encoding_key(training_text_hash(options), source, target, settings);
     if (map_dataset(path, key, true)) return;
     settings.threads *= context.local_size();
     create_out_dir(options);
-    encode_to_file(path, key, reader(), source, target, settings);
+    encode_to_file(path, key, training_pairs(options), source, target, settings);
   });
   key = std::stoull(context.broadcast_string(fmt::format("{}", key)));
   run("map the encoded corpus", [&] {

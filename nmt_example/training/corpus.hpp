@@ -32,7 +32,7 @@ Texts load_texts(ddl::Context& context, const Options& options);
 /// Throws `io`. Not collective.
 void create_out_dir(const Options& options);
 
-/// The sentence pairs to train on, encoded. With --out_dir, files' text is encoded by one rank of a host into
+/// The sentence pairs to train on, encoded. With --out_dir, one rank of a host encodes them into
 /// out_dir/train.data, which all ranks there map into memory, and which later runs take if it was made from
 /// the same text, vocabularies and lengths. Collective; errors are agreed.
 Dataset load_training_data(ddl::Context& context, const Options& options, const VocabularyPair& vocabularies);

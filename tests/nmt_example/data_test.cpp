@@ -257,7 +257,7 @@ TEST_F(Datasets, KeysAreOfTextVocabulariesAndLengths) {
   const auto v = nmt::Vocabulary::from_word_list(path("v")), w = nmt::Vocabulary::from_word_list(path("w"));
   const auto key = [&](const nmt::Vocabulary& source, const nmt::Vocabulary& target,
                        const nmt::EncodingSettings& settings) {
-    return nmt::encoding_key(path("s"), path("t"), source, target, settings);
+    return nmt::encoding_key(nmt::hash_of_text(path("s"), path("t")), source, target, settings);
   };
   std::set<std::uint64_t> keys = {key(v, v, {}),        key(v, w, {}),        key(w, v, {}),
                                   key(v, v, {5, 0, 0}), key(v, v, {0, 5, 0}), key(v, v, {0, 0, 5})};

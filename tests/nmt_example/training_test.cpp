@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -249,24 +250,29 @@ TEST_F(Training, ResumedRunHasTheBitsOfTheRunThatNeverStopped) {
 // A run would encode its text again at each start; or not, though the text has changed.
 TEST_F(Training, EncodedTextIsKeptBesideTheCheckpoints) {
   ParsedOptions parsed = options();
-  parsed.options.num_train_steps = 2;
-  parsed.options.out_dir = path("out").string();
-  run(2, parsed);
-  const fs::path data = path("out") / "train.data";
-  const auto inode = [&] {
-    struct stat status {};
-    EXPECT_EQ(::stat(data.c_str(), &status), 0);
-    return status.st_ino;
+  const auto changes = [&](const char* out_dir, const std::function<void()>& change_text) {
+    const auto inode = [&] {
+      struct stat status {};
+      EXPECT_EQ(::stat((path(out_dir) / "train.data").c_str(), &status), 0);
+      return status.st_ino;
+    };
+    parsed.options.out_dir = path(out_dir).string();
+    parsed.options.num_train_steps = 2;
+    run(2, parsed);
+    const auto first = inode();
+    parsed.options.num_train_steps = 4;
+    run(2, parsed);
+    EXPECT_EQ(inode(), first) << "encoded again";
+    change_text();
+    parsed.options.num_train_steps = 6;
+    const std::string message = error_of_run(2, parsed, ddl::ErrorCode::mismatch);
+    EXPECT_NE(message.find("other sentences"), std::string::npos) << message;
+    EXPECT_NE(inode(), first) << "the old text's";
   };
-  const auto first = inode();
-  parsed.options.num_train_steps = 4;
-  run(2, parsed);
-  EXPECT_EQ(inode(), first) << "encoded again";
-  write_corpus("train", 250, CorpusSplit::train);
-  parsed.options.num_train_steps = 6;
-  const std::string message = error_of_run(2, parsed, ddl::ErrorCode::mismatch);
-  EXPECT_NE(message.find("other sentences"), std::string::npos) << message;
-  EXPECT_NE(inode(), first) << "the old text's";
+  changes("files", [&] { write_corpus("train", 250, CorpusSplit::train); });
+  parsed.options.train_prefix.clear();
+  parsed.options.builtin_corpus = 300;
+  changes("generated", [&] { parsed.options.builtin_corpus = 301; });
 }
 
 // Batches by words would be larger than was asked for, or than the memory that is planned for them; or depend
