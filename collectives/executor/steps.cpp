@@ -150,9 +150,9 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
     from = answer_at = *memory_->address_of(post.staging, bytes);
   } else {
     from = *address;
-    const std::optional<SharedAddress> answer = memory_->address_of(operation.target_of(index), bytes);
-    lends = lends && answer;
-    if (answer) answer_at = *answer;
+    const auto answer = lends ? memory_->address_of(operation.target_of(index), bytes) : std::nullopt;
+    lends = answer.has_value();
+    answer_at = answer.value_or(0);
   }
   Notice& notice =
       link.next(operation.tag(way.message), lends ? Notice::Kind::lent : Notice::Kind::open, bytes);
