@@ -25,18 +25,22 @@ equal() { [[ "$1" == "$2" ]] || { echo "found: $1, expected: $2"; return 1; }; }
 # --- Multi30k ---
 upstream=$work/multi30k-upstream
 mkdir "$upstream"
-for part in train:29000 val:1014 test_2016_flickr:1000; do
-  for language in en de; do
-    seq "${part#*:}" | sed "s/^/$language /" | gzip -1 >"$upstream/${part%:*}.$language.gz"
+for part in train val test_2016_flickr test_2017_flickr test_2017_mscoco test_2018_flickr; do
+  for language in en de cs; do
+    seq 1000 | sed "s/^/$language /" | gzip -1 >"$upstream/$part.$language.gz"
   done
 done
-export MULTI30K_URL=file://$upstream
+export MULTI30K_URL=file://$upstream MULTI30K_CHECK=0
 multi30k() { bash "$scripts/get_multi30k.sh" "$@"; }
 
 check "multi30k: gets and unpacks all files" passes multi30k "$work/m"
 check "multi30k: the first line is there" equal "$(head -1 "$work/m/train.de")" "de 1"
-check "multi30k: the last line is there" equal "$(tail -1 "$work/m/test_2016_flickr.en")" "en 1000"
-check "multi30k: leaves the six files only" equal "$(ls "$work/m" | wc -l | tr -d ' ')" 6
+check "multi30k: the last line is there" equal "$(tail -1 "$work/m/test_2018_flickr.en")" "en 1000"
+check "multi30k: leaves the twelve files only" equal "$(ls "$work/m" | wc -l | tr -d ' ')" 12
+check "multi30k: another language" passes multi30k "$work/cs" cs
+check "multi30k: ... has the test sets that there are" equal "$(cd "$work/cs" && echo test*.cs)" "test_2016_flickr.cs test_2018_flickr.cs"
+check "multi30k: another text than upstream's is refused" refuses env MULTI30K_CHECK=1 bash "$scripts/get_multi30k.sh" "$work/m"
+check "multi30k: ... with its sum" says "train.en has the SHA-256 $(sha256sum <"$work/m/train.en" | cut -d ' ' -f 1), expected"
 mv "$upstream" "$upstream.away"
 check "multi30k: run again, downloads nothing" passes multi30k "$work/m"
 check "multi30k: a missing source is an error" refuses multi30k "$work/m2"
@@ -53,12 +57,11 @@ head -c 500 "$upstream/val.de.gz" >"$work/cut" && mv "$work/cut" "$upstream/val.
 check "multi30k: a cut-off archive is refused" refuses multi30k "$work/m4"
 check "multi30k: ... by name" says "val.de.gz is not a whole gzip file"
 check "multi30k: ... leaving no half text" test ! -e "$work/m4/val.de"
-seq 1013 | gzip >"$upstream/val.de.gz"
-check "multi30k: a wrong number of lines is refused" refuses multi30k "$work/m4"
-check "multi30k: ... with both numbers" says "1013 lines, expected 1014"
-check "multi30k: unequal languages are refused" refuses env MULTI30K_CHECK_LINES=0 bash "$scripts/get_multi30k.sh" "$work/m4"
-check "multi30k: ... with both numbers" says "1014 lines but"
-check "multi30k: two directories are refused" refuses multi30k a b
+seq 999 | gzip >"$upstream/val.de.gz"
+check "multi30k: unequal languages are refused" refuses multi30k "$work/m4"
+check "multi30k: ... with both numbers" says "1000 lines but"
+check "multi30k: another argument is refused" refuses multi30k a b
+check "multi30k: ... with the languages" says "expected de, fr or cs"
 check "multi30k: --help explains" passes multi30k --help
 check "multi30k: ... the variable" says "MULTI30K_URL"
 
