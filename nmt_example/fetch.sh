@@ -43,6 +43,15 @@ transfer() {
   fi
 }
 
+# same_sum FILE SUM [ARCHIVE]: FILE must have this SHA-256, or MD5 if SUM has 32 digits. ARCHIVE: what it came from.
+same_sum() {
+  local file=$1 expected=$2 kind=sha256 found
+  [[ ${#expected} != 32 ]] || kind=md5
+  found=$("${kind}sum" <"$file")
+  [[ ${found%% *} == "$expected" ]] ||
+    fail "$file has the $kind sum ${found%% *}, expected $expected; remove it${3:+ and $3}, and run again"
+}
+
 count_lines() { wc -l <"$1" | tr -d ' '; }
 
 # same_lines PREFIX [A B]: PREFIX.A and PREFIX.B (en and de) must have the same number of lines, at least one.

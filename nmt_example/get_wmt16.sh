@@ -10,8 +10,9 @@
 #   build/bin/ddl_nmt --src de --tgt en --train_prefix DIRECTORY/train
 #     --dev_prefix DIRECTORY/newstest2013 --test_prefix DIRECTORY/newstest2015 --out_dir RUN
 #
-# Existing files are kept, and an interrupted download is resumed.
+# Existing files are kept, and an interrupted download is resumed. Archives whose sum is known are checked.
 # WMT16_URL: another place that holds all five archives (http, https or file).
+# WMT16_CHECK=0: accept other archives than upstream's.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/fetch.sh"
 
@@ -25,15 +26,16 @@ esac
 
 directory=${1:-wmt16}
 archives=$directory/download
-need gzip tar sed find wc
+need gzip tar sed find wc sha256sum md5sum
 mkdir -p "$archives" || fail "cannot create $archives"
 
-# archive NAME UPSTREAM: downloads an archive and unpacks it into a folder of its own, once.
+# archive NAME UPSTREAM [SUM]: downloads an archive and unpacks it into a folder of its own, once.
 archive() {
-  local name=$1 upstream=$2
+  local name=$1 upstream=$2 sum=${3:-}
   local folder=$archives/${name%.tgz}
   [[ -e $folder/.unpacked ]] && return 0
   download "${WMT16_URL:-$upstream}/$name" "$archives/$name"
+  [[ -z $sum || ${WMT16_CHECK:-1} == 0 ]] || same_sum "$archives/$name" "$sum"
   rm -rf "$folder"
   mkdir -p "$folder"
   if ! tar -xzf "$archives/$name" -C "$folder"; then
@@ -81,10 +83,12 @@ test_set() {
 }
 
 archive de-en.tgz https://www.statmt.org/europarl/v7
-archive training-parallel-commoncrawl.tgz https://www.statmt.org/wmt13
-archive training-parallel-nc-v11.tgz https://data.statmt.org/wmt16/translation-task
+archive training-parallel-commoncrawl.tgz https://www.statmt.org/wmt13 \
+  c7a74e2ea01ac6c920123108627e35278d4ccb5701e15428ffa34de86fa3a9e5
+archive training-parallel-nc-v11.tgz https://data.statmt.org/wmt16/translation-task \
+  cfe8ab047e05043476e498ee765c98e939c7b7d6d294e856344c84476b619d6a
 archive dev.tgz https://data.statmt.org/wmt16/translation-task
-archive test.tgz https://data.statmt.org/wmt16/translation-task
+archive test.tgz https://data.statmt.org/wmt16/translation-task 3d809cd0c2c86adb2c67034d15c4e446
 
 if [[ ! -s $directory/train.en || ! -s $directory/train.de ]]; then
   for language in de en; do

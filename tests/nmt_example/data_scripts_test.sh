@@ -40,7 +40,7 @@ check "multi30k: leaves the twelve files only" equal "$(ls "$work/m" | wc -l | t
 check "multi30k: another language" passes multi30k "$work/cs" cs
 check "multi30k: ... has the test sets that there are" equal "$(cd "$work/cs" && echo test*.cs)" "test_2016_flickr.cs test_2018_flickr.cs"
 check "multi30k: another text than upstream's is refused" refuses env MULTI30K_CHECK=1 bash "$scripts/get_multi30k.sh" "$work/m"
-check "multi30k: ... with its sum" says "train.en has the SHA-256 $(sha256sum <"$work/m/train.en" | cut -d ' ' -f 1), expected"
+check "multi30k: ... with its sum" says "train.en has the sha256 sum $(sha256sum <"$work/m/train.en" | cut -d ' ' -f 1), expected"
 mv "$upstream" "$upstream.away"
 check "multi30k: run again, downloads nothing" passes multi30k "$work/m"
 check "multi30k: a missing source is an error" refuses multi30k "$work/m2"
@@ -72,7 +72,7 @@ for part in train.en:133317 train.vi:133317 tst2012.en:1553 tst2012.vi:1553 tst2
   vocab.en:17191 vocab.vi:7709; do
   seq "${part#*:}" >"$upstream/${part%:*}"
 done
-export IWSLT15_URL=file://$upstream
+export IWSLT15_URL=file://$upstream IWSLT15_CHECK=0
 iwslt15() { bash "$scripts/get_iwslt15.sh" "$@"; }
 
 check "iwslt15: gets all files" passes iwslt15 "$work/i"
@@ -81,11 +81,14 @@ check "iwslt15: leaves the eight files only" equal "$(ls "$work/i" | wc -l | tr 
 mv "$upstream" "$upstream.away"
 check "iwslt15: run again, downloads nothing" passes iwslt15 "$work/i"
 mv "$upstream.away" "$upstream"
-seq 7708 >"$upstream/vocab.vi"
-check "iwslt15: a wrong number of lines is refused" refuses iwslt15 "$work/i2"
-check "iwslt15: ... with both numbers" says "7708 lines, expected 7709"
+check "iwslt15: another text than upstream's is refused" refuses env IWSLT15_CHECK=1 bash "$scripts/get_iwslt15.sh" "$work/i2"
+check "iwslt15: ... with its sum" says "train.en has the sha256 sum $(sha256sum <"$work/i/train.en" | cut -d ' ' -f 1), expected c26dfeed"
+seq 133316 >"$upstream/train.en"
+check "iwslt15: a wrong number of lines is refused" refuses env IWSLT15_CHECK=1 bash "$scripts/get_iwslt15.sh" "$work/i4"
+check "iwslt15: ... with both numbers" says "133316 lines, expected 133317"
+seq 133317 >"$upstream/train.en"
 seq 1552 >"$upstream/tst2012.vi"
-check "iwslt15: unequal languages are refused" refuses env IWSLT15_CHECK_LINES=0 bash "$scripts/get_iwslt15.sh" "$work/i3"
+check "iwslt15: unequal languages are refused" refuses iwslt15 "$work/i3"
 check "iwslt15: ... by name" says "tst2012.vi has 1552"
 check "iwslt15: --help explains" passes iwslt15 --help
 check "iwslt15: ... the variable" says "IWSLT15_URL"
@@ -119,7 +122,7 @@ tar -czf "$upstream/training-parallel-commoncrawl.tgz" -C "$tree/cc" .
 tar -czf "$upstream/training-parallel-nc-v11.tgz" -C "$tree/nc" .
 tar -czf "$upstream/dev.tgz" -C "$tree/dev" .
 tar -czf "$upstream/test.tgz" -C "$tree/test" .
-export WMT16_URL=file://$upstream
+export WMT16_URL=file://$upstream WMT16_CHECK=0
 wmt16() { bash "$scripts/get_wmt16.sh" "$@"; }
 
 check "wmt16: gets and prepares everything" passes wmt16 "$work/w"
@@ -136,6 +139,10 @@ mv "$upstream" "$upstream.away"
 check "wmt16: run again, downloads nothing" passes wmt16 "$work/w"
 check "wmt16: ... and changes nothing" equal "$(cksum "$work"/w/*.en)" "$before"
 mv "$upstream.away" "$upstream"
+
+check "wmt16: another archive than upstream's is refused" refuses env WMT16_CHECK=1 bash "$scripts/get_wmt16.sh" "$work/w5"
+check "wmt16: ... by name" says "training-parallel-commoncrawl.tgz has the sha256 sum"
+check "wmt16: ... and is not taken by the next run either" refuses env WMT16_CHECK=1 bash "$scripts/get_wmt16.sh" "$work/w5"
 
 cp "$upstream/dev.tgz" "$work/dev.tgz"
 head -c 300 "$work/dev.tgz" >"$upstream/dev.tgz"
