@@ -184,6 +184,7 @@ void Driver::set_up(OperationState& operation) {
   for (const std::uint32_t run : program.first()) operation.ready.push_back(program.urgency(run));
   operation.arrivals.assign(program.arrivals(), {});
   operation.posts.assign(program.posts(), {});
+  operation.copies.assign(program.copies(), {});
   operation.posts_out = 0;
   operation.unstaged.clear();
   operation.transfers.assign(program.transfers(), {});

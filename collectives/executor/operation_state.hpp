@@ -111,12 +111,18 @@ struct OperationState {
   };
   struct Post {
     std::byte* staging = nullptr;  ///< A copy in shared memory, if the range is not there.
-    std::byte* block = nullptr;    ///< Of the staging memory, in which the copy is.
     SharedAddress answer_at = 0;   ///< Where the peer wants the result.
     std::uint32_t answers = 0;     ///< The peer's message that this post answers.
     bool is_answer = false;
     bool is_written = false;  ///< The reduction before it has already written to `answer_at`.
     bool is_out = false;      ///< The peer has the notice and has not acknowledged it yet.
+  };
+
+  /// A copy of elements in staging memory, for the sends of them.
+  struct Copy {
+    std::byte* block = nullptr;
+    std::byte* data = nullptr;  ///< Within the block.
+    std::uint32_t users = 0;    ///< Posts; 0: there is none.
   };
 
   Call call;
@@ -138,6 +144,7 @@ struct OperationState {
   std::vector<std::uint64_t> ready;    ///< Heap of the urgencies of runs that can start.
   std::vector<Arrival> arrivals;       ///< By slot.
   std::vector<Post> posts;             ///< By slot.
+  std::vector<Copy> copies;            ///< By `StepWay::copy`.
   std::size_t posts_out = 0;
   std::vector<std::uint32_t> unstaged;  ///< Posts that wait for staging memory.
   std::vector<Transfer> transfers;      ///< By slot.
@@ -165,6 +172,7 @@ struct OperationState {
   [[nodiscard]] const StepWay& way(std::uint32_t index) const noexcept { return call.program->way(index); }
   [[nodiscard]] Arrival& arrival(std::uint32_t step) noexcept { return arrivals[way(step).slot]; }
   [[nodiscard]] Post& post(std::uint32_t step) noexcept { return posts[way(step).slot]; }
+  [[nodiscard]] Copy& copy(std::uint32_t send) noexcept { return copies[way(send).copy]; }
   [[nodiscard]] MessageTag tag(std::uint32_t message) const noexcept {
     return {call.channel(), static_cast<std::uint16_t>(call.sequence), message, call.fingerprint};
   }

@@ -164,38 +164,51 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   link.publish();
 }
 
-/// Copies the range to shared memory. Returns false if no staging memory is available now.
+/// Sees to it that a copy of the range is in shared memory. Returns false if no staging memory is available
+/// now.
 bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_limit) {
-  if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
-  const std::byte* const data = operation.range_of(index);
-  OperationState::Post& post = operation.post(index);
-  post.block = staging_.take();
-  const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(data) + page / 2;
-  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(post.block);
-  post.staging = post.block + (half_a_page_on - begin) % page / cache_line * cache_line;
-  const bool is_cached = operation.program().count() * operation.element <= cache_bytes_;
-  copy_to_peer(post.staging, data, operation.bytes_of(index), is_cached ? Source::cache : Source::memory);
+  OperationState::Copy& copy = operation.copy(index);
+  if (copy.users == 0) {
+    if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
+    const std::byte* const data = operation.range_of(index);
+    copy.block = staging_.take();
+    const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(data) + page / 2;
+    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(copy.block);
+    copy.data = copy.block + (half_a_page_on - begin) % page / cache_line * cache_line;
+    const bool is_cached = operation.program().count() * operation.element <= cache_bytes_;
+    copy_to_peer(copy.data, data, operation.bytes_of(index), is_cached ? Source::cache : Source::memory);
+  }
+  ++copy.users;
+  operation.post(index).staging = copy.data;
   return true;
 }
 
 void Driver::unstage(OperationState& operation, std::uint32_t index) {
   OperationState::Post& post = operation.post(index);
   if (post.staging == nullptr) return;
-  staging_.give_back(post.block);
   post.staging = nullptr;
+  OperationState::Copy& copy = operation.copy(index);
+  if (--copy.users > 0) return;
+  staging_.give_back(copy.block);
   for (OperationState* waiting : operations_) {
     if (stage_more(*waiting, false)) return;
   }
 }
 
-/// Posts the first range that waits for staging memory.
+/// Posts the first range that waits for staging memory, and those after it that share its copy.
 bool Driver::stage_more(OperationState& operation, bool beyond_limit) {
-  if (operation.unstaged.empty()) return false;
-  const std::uint32_t index = operation.unstaged.front();
-  if (!stage(operation, index, beyond_limit)) return false;
-  operation.unstaged.erase(operation.unstaged.begin());
-  post(operation, index);
-  return true;
+  std::vector<std::uint32_t>& unstaged = operation.unstaged;
+  if (unstaged.empty()) return false;
+  const std::uint32_t copy = operation.way(unstaged.front()).copy;
+  bool staged = false;
+  while (!unstaged.empty() && operation.way(unstaged.front()).copy == copy &&
+         stage(operation, unstaged.front(), beyond_limit)) {
+    const std::uint32_t index = unstaged.front();
+    unstaged.erase(unstaged.begin());
+    post(operation, index);
+    staged = true;
+  }
+  return staged;
 }
 
 void Driver::release_arrival(OperationState& operation, std::uint32_t index) {

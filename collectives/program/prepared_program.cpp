@@ -94,6 +94,7 @@ class PreparedProgram::Builder {
     find_reads();
     connect_runs();
     find_answers();
+    find_copies();
     order();
   }
 
@@ -219,6 +220,40 @@ class PreparedProgram::Builder {
         ways()[after[0]].member == ways()[send].member && step.begin == steps_[send].begin &&
         step.end == steps_[send].end && runs_before_[after[0]] == 1) {
       ways()[send].answer = after[0];
+    }
+  }
+
+  /// Sends to several members can share a copy of the elements, if these are not written between the sends,
+  /// and no member writes its answer into it.
+  void find_copies() {
+    struct Copy {
+      std::size_t end;
+      bool narrow;
+      std::uint32_t index;
+    };
+    std::map<std::size_t, Copy> copies;  // of the elements as they are, by begin; disjoint
+    const auto drop = [&](std::size_t begin, std::size_t end) {
+      auto copy = copies.lower_bound(begin);
+      if (copy != copies.begin() && std::prev(copy)->second.end > begin) --copy;
+      while (copy != copies.end() && copy->first < end) copy = copies.erase(copy);
+    };
+    for (std::uint32_t i = 0; i < size_; ++i) {
+      const Step& step = steps_[i];
+      if (step.kind != StepKind::send) drop(step.begin, step.end);
+      if (!is_send_to_member(i)) continue;
+      StepWay& way = ways()[i];
+      if (way.answer != StepWay::none) {
+        way.copy = result_.copies_++;
+        continue;
+      }
+      const auto copy = copies.find(step.begin);
+      if (copy != copies.end() && copy->second.end == step.end && copy->second.narrow == step.narrow) {
+        way.copy = copy->second.index;
+        continue;
+      }
+      way.copy = result_.copies_++;
+      drop(step.begin, step.end);
+      copies[step.begin] = {step.end, step.narrow, way.copy};
     }
   }
 

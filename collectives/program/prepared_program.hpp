@@ -53,6 +53,9 @@ struct StepWay {
   /// to a member: the receive that the peer may do in its place by writing the result, because it is the next
   /// access to the range.
   std::uint32_t answer = none;
+  /// For a send to a member: index of the copy for members, where the range is not in shared memory. Sends of
+  /// the same elements have the same one.
+  std::uint32_t copy = 0;
   /// For a run's first step: the copy of its result, if nothing else waits for the run.
   std::uint32_t copied_by = none;
   bool follows_run = false;      ///< A send that waits only for the run that it answers, which can do it.
@@ -112,6 +115,7 @@ class PreparedProgram {
   [[nodiscard]] std::uint32_t transfers() const noexcept { return transfers_; }  ///< By network.
   [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrivals_; }    ///< From members.
   [[nodiscard]] std::uint32_t posts() const noexcept { return posts_; }          ///< To members.
+  [[nodiscard]] std::uint32_t copies() const noexcept { return copies_; }        ///< Of ranges, for members.
 
   /// The members that it exchanges messages with.
   [[nodiscard]] std::span<const std::int32_t> members() const noexcept { return members_; }
@@ -173,6 +177,7 @@ class PreparedProgram {
   std::uint32_t transfers_ = 0;
   std::uint32_t arrivals_ = 0;
   std::uint32_t posts_ = 0;
+  std::uint32_t copies_ = 0;
   std::vector<std::int32_t> members_;
   Messages receives_;
   Messages sends_;

@@ -485,6 +485,41 @@ std::shared_ptr<PreparedProgram> program_of(std::vector<Step> steps, std::size_t
                                            all_ranks(engine.map().ranks()), engine.ways(false), plan);
 }
 
+// A broadcast from plain memory would copy its buffer once for each peer; or send what was there before.
+TEST(Engine, SendsOfTheSameElementsShareACopy) {
+  constexpr std::size_t n = 300'000, changed = n / 2;
+  Job job({0, 0, 0, 0}, Sharing::processes);
+  std::atomic<int> wrong = 0;
+  job.run([&](Engine& engine) {
+    const int rank = engine.rank();
+    std::vector<Step> steps;
+    if (rank == 0) {
+      steps = {send(1, 0, n), send(2, 0, n), receive(3, changed, changed + 1), send(1, 0, n), send(2, 0, n)};
+    } else if (rank == 3) {
+      steps = {send(0, changed, changed + 1)};
+    } else {
+      steps = {receive(0, 0, n), receive(0, n, 2 * n)};
+    }
+    const auto program = program_of(steps, 2 * n, engine);
+    if (rank == 0) {
+      const std::size_t pieces = program->posts() / 4;
+      EXPECT_GT(pieces, 2U);
+      EXPECT_EQ(program->copies(), pieces + 1) << "one more of the piece that is written";
+    }
+    for (std::uint64_t sequence = 1; sequence <= 3; ++sequence) {
+      Values values = contribution(rank, 2 * n);
+      engine.run(all_reduce_of(values, values, sequence, program));
+      if (rank == 0 || rank == 3) continue;
+      Values expected = contribution(0, n);
+      if (!std::equal(expected.begin(), expected.end(), values.begin())) ++wrong;
+      expected[changed] = contribution(3, n)[changed];
+      if (!std::equal(expected.begin(), expected.end(), values.begin() + n)) ++wrong;
+    }
+  });
+  EXPECT_EQ(job.errors, std::vector<std::string>{});
+  EXPECT_EQ(wrong, 0);
+}
+
 // A rank that sleeps until all of many messages have been read would sleep forever, because its peer's ring
 // holds fewer notices.
 TEST(Engine, SleepersWakeBeforeRingsAreFull) {
