@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,6 +37,34 @@ constexpr ncclDataType_t nccl_types[] = {ncclUint8,   ncclInt32,   ncclInt64,   
 constexpr ncclRedOp_t nccl_ops[] = {ncclSum, ncclAvg, ncclMin, ncclMax, ncclProd};  // by ReduceOp
 constexpr const char* functions[] = {"ncclAllReduce",     "ncclBroadcast", "ncclAllReduce",
                                      "ncclReduceScatter", "ncclAllGather", "ncclReduce"};  // by Collective
+
+/// The first call that differs between ranks, from comparisons of so many calls each that may end in any
+/// order.
+class FirstDifference {
+ public:
+  static constexpr std::size_t calls = 64;
+
+  /// `before`: number of calls before those that were compared. `differs`: number of the first one that
+  /// differs, counted from 1 over all calls; 0: none.
+  void add(std::uint64_t before, std::uint64_t differs) {
+    const std::lock_guard lock(mutex_);
+    ended_[before] = differs;
+    for (auto next = ended_.find(compared_); next != ended_.end(); next = ended_.find(compared_)) {
+      std::uint64_t none = 0;
+      found_.compare_exchange_strong(none, next->second);
+      ended_.erase(next);
+      compared_ += calls;
+    }
+  }
+  /// 0: none among the calls of which all before were compared.
+  [[nodiscard]] std::uint64_t found() const noexcept { return found_; }
+  [[nodiscard]] std::uint64_t compared() const noexcept { return compared_; }
+
+ private:
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::uint64_t> ended_;  // what was found, by the number of calls before
+  std::atomic<std::uint64_t> compared_ = 0, found_ = 0;
+};
 
 const NcclLibrary& nccl() { return NcclLibrary::get(); }
 
@@ -77,7 +106,7 @@ class NcclGroup final : public DimensionGroup {
     history_ = mixed(history_, fingerprint_of(call));
     if (call.is_captured) return;  // part of the fingerprint of the next call that is not captured
     fingerprints_.push_back(static_cast<std::int64_t>(history_));
-    if (fingerprints_.size() == compared_at_once) compare();
+    if (fingerprints_.size() == FirstDifference::calls) compare();
     mark(call.stream);
   }
 
@@ -86,7 +115,7 @@ class NcclGroup final : public DimensionGroup {
   /// Also checks the deadline, because NCCL's kernels wait without a timeout.
   [[nodiscard]] std::optional<GroupFailure> failure() override {
     if (const auto found = failure_of_nccl()) return GroupFailure{*found, completed() + 1};
-    if (const std::uint64_t call = *differs_; call != 0) {
+    if (const std::uint64_t call = difference_->found(); call != 0) {
       return GroupFailure{
           {ErrorCode::mismatch,
            "other ranks have called something else; all ranks must make the same calls, in the "
@@ -123,7 +152,8 @@ class NcclGroup final : public DimensionGroup {
 
   void settle() override {
     compare();
-    while (!comparison_.test() && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
+    const auto is_compared = [&] { return comparison_.test() && difference_->compared() == compared_; };
+    while (!is_compared() && !failure()) std::this_thread::sleep_for(std::chrono::microseconds(100));
   }
 
   void close(bool in_order) noexcept override {
@@ -145,10 +175,7 @@ class NcclGroup final : public DimensionGroup {
 
  private:
   NcclGroup(std::string name, GroupMembers& members)
-      : name_(std::move(name)),
-        members_(members),
-        comparing_(members.communicator().split(0)),
-        differs_(std::make_shared<std::atomic<std::uint64_t>>(0)) {}
+      : name_(std::move(name)), members_(members), comparing_(members.communicator().split(0)) {}
 
   /// Creates a blocking communicator, because NCCL runs each collective of a non-blocking one on a new
   /// thread.
@@ -223,19 +250,19 @@ class NcclGroup final : public DimensionGroup {
   /// The fingerprints of all ranks are equal if, on each rank, the maximum of the fingerprints is its own and
   /// the maximum of their complements is its own complement.
   void compare() {
-    fingerprints_.resize(compared_at_once);
+    fingerprints_.resize(FirstDifference::calls);
     const std::vector<std::int64_t> own = std::exchange(fingerprints_, {});
     const auto greatest = std::make_shared<std::vector<std::int64_t>>(own);
     for (const std::int64_t fingerprint : own) greatest->push_back(~fingerprint);
     comparison_ = comparing_.all_reduce_async(std::span(*greatest), ReduceOp::max);
-    comparison_.then([own, greatest, differs = differs_, before = compared_](const Error* error) {
-      for (std::size_t i = 0; error == nullptr && i < own.size(); ++i) {
-        if ((*greatest)[i] == own[i] && (*greatest)[own.size() + i] == ~own[i]) continue;
-        std::uint64_t none = 0;
-        differs->compare_exchange_strong(none, before + i + 1);
-      }
+    comparison_.then([own, greatest, difference = difference_, before = compared_](const Error* error) {
+      std::size_t same = 0;
+      while (same < own.size() && (*greatest)[same] == own[same] &&
+             (*greatest)[own.size() + same] == ~own[same])
+        ++same;
+      difference->add(before, error == nullptr && same < own.size() ? before + same + 1 : 0);
     });
-    compared_ += compared_at_once;
+    compared_ += FirstDifference::calls;
   }
 
   /// Counts the call, and restarts the deadline if no other call is in flight.
@@ -284,13 +311,12 @@ class NcclGroup final : public DimensionGroup {
   std::atomic<std::uint64_t> called_ = 0;
 
   // Comparison of the ranks' calls.
-  static constexpr std::size_t compared_at_once = 64;
   Communicator comparing_;
   std::uint64_t history_ = 0;
-  std::vector<std::int64_t> fingerprints_;                     // not compared yet
-  std::uint64_t compared_ = 0;                                 // number of compared calls
-  Work comparison_;                                            // the last comparison
-  const std::shared_ptr<std::atomic<std::uint64_t>> differs_;  // the first call found to differ; 0: none
+  std::vector<std::int64_t> fingerprints_;  // not compared yet
+  std::uint64_t compared_ = 0;              // number of calls whose comparison has begun
+  Work comparison_;                         // the last one
+  const std::shared_ptr<FirstDifference> difference_ = std::make_shared<FirstDifference>();
 
   mutable std::mutex mutex_;  // protects the members below; not held during launches
   ncclComm_t communicator_ = nullptr;
