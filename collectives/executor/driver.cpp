@@ -2,13 +2,14 @@
 
 #include <unistd.h>
 
+#include <thread>
+
 #include "collectives/kernels/reduce.hpp"
 #include "topology/refuse.hpp"
 
 namespace ddl::collectives {
 namespace {
 
-constexpr std::size_t staging_blocks_per_slab = 8;
 constexpr std::size_t receiving_blocks_per_slab = 32;
 constexpr std::size_t parcels_per_slab = 64;
 /// How long a call waits before it is compared with those of the host's other ranks.
@@ -42,7 +43,7 @@ Driver::Driver(const EngineSettings& settings, FlightRecorder& recorder, bool ha
       run_(settings_.run.get()),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
-      staging_(topology::message_bytes.inside_host + page, staging_blocks_per_slab,
+      staging_(topology::message_bytes.inside_host,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       receiving_(topology::message_bytes.between_hosts, receiving_blocks_per_slab, plain_bytes),
       parcels_(memory_ == nullptr ? sizeof(Notice) : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
@@ -129,6 +130,7 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   const Call& call = operation.call;
   const PreparedProgram& program = *call.program;
   operation.element = size_of(call.type);
+  operation.copies.assign(program.copies().size(), {});
   if (operation.scratch_bytes < program.scratch() * operation.element) {
     operation.scratch.reset();
     operation.scratch_bytes = program.scratch() * operation.element;
@@ -184,7 +186,6 @@ void Driver::set_up(OperationState& operation) {
   for (const std::uint32_t run : program.first()) operation.ready.push_back(program.urgency(run));
   operation.arrivals.assign(program.arrivals(), {});
   operation.posts.assign(program.posts(), {});
-  operation.copies.assign(program.copies(), {});
   operation.posts_out = 0;
   operation.unstaged.clear();
   operation.transfers.assign(program.transfers(), {});
@@ -293,6 +294,7 @@ bool Driver::progress() {
   for (std::size_t i = 0; i < operations_.size(); ++i) {
     OperationState& operation = *operations_[i];
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
+    if (stage_more(operation, false)) moved = true;
     if (run_ready(operation)) moved = true;
     if (operation.unfinished != 0 || !has_flushed(operation)) continue;
     finish(operation);
@@ -334,10 +336,29 @@ void Driver::interrupt() noexcept {
   if (bell_->ring_loudly()) signal_event(event_);
 }
 
-void Driver::announce_leaving() {
+void Driver::leave() {
   if (memory_ == nullptr) return;
   memory_->member(self_).left.store(1, std::memory_order_seq_cst);
   for (int member = 0; member < memory_->members(); ++member) memory_->ring_loudly(member);
+  const Clock::time_point began = Clock::now();
+  Naps naps = Naps::for_own();
+  while (staging_.has_unread() && !(settings_.watch && settings_.watch->failed())) {
+    std::string others;
+    for (std::size_t i = 0; i < settings_.members.size(); ++i) {
+      if (memory_->member(static_cast<int>(i)).left.load(std::memory_order_seq_cst) != 0) continue;
+      others += (others.empty() ? "" : ", ") + rank_and_host(settings_.members[i]);
+    }
+    if (others.empty()) return;
+    if (Clock::now() - began >= staging_deadline_) {
+      fail_with(
+          ErrorCode::timeout,
+          "data of earlier collectives has not been read within {} ms by {}: all ranks must call the same "
+          "collectives, in the same order",
+          staging_deadline_.count(), others);
+    }
+    progress();  // a peer may wait for data that the network holds back
+    std::this_thread::sleep_for(naps.next());
+  }
 }
 
 }  // namespace ddl::collectives

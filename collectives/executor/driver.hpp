@@ -53,7 +53,9 @@ class Driver {
   /// Ends a `wait`. Thread-safe.
   void interrupt() noexcept;
 
-  void announce_leaving();
+  /// Tells the host's other ranks, and waits until those that have not left, too, have read this rank's
+  /// copies. Throws `timeout` after the longest deadline of the calls that made them.
+  void leave();
   /// The call and the message of the last error that was thrown.
   struct About {
     CallId call = {};
@@ -105,6 +107,8 @@ class Driver {
   void post_now(OperationState& operation, MemberLink& link, std::uint32_t index);
   bool stage(OperationState& operation, std::uint32_t index, bool beyond_limit);
   void unstage(OperationState& operation, std::uint32_t index);
+  void send_copy(MemberLink& link, const MessageTag& tag, Staging::Copy& copy, std::size_t bytes);
+  [[nodiscard]] Staging::Flag* unread_flag(const Notice& notice) const noexcept;
   bool stage_more(OperationState& operation, bool beyond_limit);
   template <typename DataOf>
   int collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
@@ -168,8 +172,6 @@ class Driver {
     std::byte* held;  // copy of the parcel; null if it has none
   };
 
-  static constexpr std::size_t page = 4096;
-
   const EngineSettings& settings_;
   FlightRecorder& recorder_;
   RunRecorder* run_;   // null if the run is not recorded
@@ -191,8 +193,9 @@ class Driver {
   std::vector<OperationState*> free_operations_;
   OperationState* small_ = nullptr;  // reused by `run_small` for calls that it completes
   std::vector<Early> kept_early_;
-  BlockPool staging_;    // copies of ranges outside of shared memory, for members to read
-  BlockPool receiving_;  // received data before its reduction, and narrow copies
+  Staging staging_;
+  std::chrono::milliseconds staging_deadline_{0};  // of the calls that staged, the longest
+  BlockPool receiving_;                            // received data before its reduction, and narrow copies
   BlockPool parcels_;
   std::size_t eager_bytes_;
   std::vector<std::byte*> targets_;

@@ -293,6 +293,10 @@ void Engine::drain() {
 void Engine::close() {
   if (closed_) return;
   drain();
+  if (!failed_) {
+    const std::lock_guard hold(token_);
+    attempt([&] { driver_->leave(); });
+  }
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
@@ -302,11 +306,7 @@ void Engine::close() {
   if (thread_.joinable()) thread_.join();
   closed_ = true;
   if (settings_.watch) settings_.watch->detach();
-  if (failed_) {
-    driver_->abandon();
-  } else {
-    driver_->announce_leaving();
-  }
+  if (failed_) driver_->abandon();
   // Transfers of failed operations may still use the driver's memory, so the networks are destroyed first.
   settings_.network.reset();
   settings_.mpi.reset();

@@ -62,8 +62,9 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   OperationState::Post& post = operation.post(index);
   post.is_out = false;
   --operation.posts_out;
-  if (notice.kind == Notice::Kind::answered && post.staging != nullptr) {
-    copy_bytes(operation.target_of(index), post.staging, operation.bytes_of(index));
+  const std::byte* const staged = operation.copy(index).data;
+  if (notice.kind == Notice::Kind::answered && staged != nullptr) {
+    copy_bytes(operation.target_of(index), staged, operation.bytes_of(index));
   }
   unstage(operation, index);
   complete(operation, index);
@@ -94,10 +95,14 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   const std::uint32_t answer = operation.step(index).kind == topology::StepKind::receive_reduce
                                    ? program.way(index).answer
                                    : StepWay::none;
-  const bool is_open = notice.kind == Notice::Kind::open || notice.kind == Notice::Kind::lent;
+  const bool is_open = notice.kind > Notice::Kind::parcel;
   if (is_open) {
     arrival.data = memory_->at(notice.address, notice.bytes);
-    arrival.wants_read = true;
+    arrival.wants_read = notice.kind != Notice::Kind::copied;
+    if (notice.kind == Notice::Kind::copied) {
+      arrival.unread = unread_flag(notice);
+      if (arrival.unread == nullptr) arrival.data = nullptr;
+    }
     if (notice.kind == Notice::Kind::lent && answer != StepWay::none &&
         operation.way(answer).message == notice.answer) {
       OperationState::Post& post = operation.post(answer);

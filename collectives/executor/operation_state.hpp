@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/executor/operation.hpp"
+#include "collectives/executor/staging.hpp"
 #include "collectives/kernels/reduce.hpp"
 #include "collectives/program/prepared_program.hpp"
 #include "collectives/system/clock.hpp"
@@ -63,66 +64,20 @@ class PhaseTimes {
   std::vector<std::uint64_t> ticks_;
 };
 
-/// A pool of blocks of one size. The block returned last is taken first, because it may still be in a cache.
-class BlockPool {
- public:
-  using Slab = std::shared_ptr<std::byte>;
-
-  BlockPool(std::size_t block_bytes, std::size_t blocks_per_slab,
-            std::function<Slab(std::size_t bytes)> allocate)
-      : block_bytes_(block_bytes), blocks_per_slab_(blocks_per_slab), allocate_(std::move(allocate)) {}
-
-  [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_; }
-  [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
-
-  std::byte* take() {
-    if (free_.empty()) grow();
-    std::byte* block = free_.back();
-    free_.pop_back();
-    ++taken_;
-    return block;
-  }
-  void give_back(std::byte* block) noexcept {
-    free_.push_back(block);  // grow() has reserved the capacity
-    --taken_;
-  }
-
- private:
-  void grow() {
-    slabs_.push_back(allocate_(block_bytes_ * blocks_per_slab_));
-    free_.reserve(slabs_.size() * blocks_per_slab_);
-    for (std::size_t i = blocks_per_slab_; i-- > 0;) free_.push_back(slabs_.back().get() + i * block_bytes_);
-  }
-
-  std::size_t block_bytes_;
-  std::size_t blocks_per_slab_;
-  std::function<Slab(std::size_t)> allocate_;
-  std::vector<Slab> slabs_;
-  std::vector<std::byte*> free_;
-  std::size_t taken_ = 0;
-};
-
 /// The progress of a call. Reused for later calls, so that they allocate nothing.
 struct OperationState {
   struct Arrival {
     const std::byte* data = nullptr;  ///< Null until the message has arrived.
     std::byte* held = nullptr;        ///< The block that holds a copy of the data, if any.
     bool wants_read = false;          ///< The sender waits for an acknowledgement.
+    Staging::Flag* unread = nullptr;  ///< To clear instead, in the sender's memory.
   };
   struct Post {
-    std::byte* staging = nullptr;  ///< A copy in shared memory, if the range is not there.
-    SharedAddress answer_at = 0;   ///< Where the peer wants the result.
-    std::uint32_t answers = 0;     ///< The peer's message that this post answers.
+    SharedAddress answer_at = 0;  ///< Where the peer wants the result.
+    std::uint32_t answers = 0;    ///< The peer's message that this post answers.
     bool is_answer = false;
     bool is_written = false;  ///< The reduction before it has already written to `answer_at`.
     bool is_out = false;      ///< The peer has the notice and has not acknowledged it yet.
-  };
-
-  /// A copy of elements in staging memory, for the sends of them.
-  struct Copy {
-    std::byte* block = nullptr;
-    std::byte* data = nullptr;  ///< Within the block.
-    std::uint32_t users = 0;    ///< Posts; 0: there is none.
   };
 
   Call call;
@@ -144,7 +99,7 @@ struct OperationState {
   std::vector<std::uint64_t> ready;    ///< Heap of the urgencies of runs that can start.
   std::vector<Arrival> arrivals;       ///< By slot.
   std::vector<Post> posts;             ///< By slot.
-  std::vector<Copy> copies;            ///< By `StepWay::copy`.
+  std::vector<Staging::Copy> copies;   ///< By `StepWay::copy`.
   std::size_t posts_out = 0;
   std::vector<std::uint32_t> unstaged;  ///< Posts that wait for staging memory.
   std::vector<Transfer> transfers;      ///< By slot.
@@ -172,7 +127,8 @@ struct OperationState {
   [[nodiscard]] const StepWay& way(std::uint32_t index) const noexcept { return call.program->way(index); }
   [[nodiscard]] Arrival& arrival(std::uint32_t step) noexcept { return arrivals[way(step).slot]; }
   [[nodiscard]] Post& post(std::uint32_t step) noexcept { return posts[way(step).slot]; }
-  [[nodiscard]] Copy& copy(std::uint32_t send) noexcept { return copies[way(send).copy]; }
+  /// The copy in shared memory of what a send to a member reads.
+  [[nodiscard]] Staging::Copy& copy(std::uint32_t send) noexcept { return copies[way(send).copy]; }
   [[nodiscard]] MessageTag tag(std::uint32_t message) const noexcept {
     return {call.channel(), static_cast<std::uint16_t>(call.sequence), message, call.fingerprint};
   }

@@ -12,15 +12,13 @@ using topology::StepKind;
 
 namespace {
 
-/// Limit for copies of ranges outside of shared memory, so that they stay in a core's cache. Exceeded only if
-/// nothing else can make progress, because peers may wait for any of them.
-constexpr std::size_t most_staged_bytes = std::size_t{2} << 20;
 /// Limit for blocks that hold received data until its reduction can run.
 constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
 constexpr std::size_t most_sending_narrow = 64;  // each takes a block of `receiving_`
 constexpr int runs_at_a_time = 8;
-constexpr std::size_t cache_line = 64;
+/// Limit for calls that run in the order of the list.
+constexpr std::size_t most_small_bytes = std::size_t{32} << 10;
 
 }  // namespace
 
@@ -141,58 +139,55 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
     link.send_small(operation.tag(way.message), data, bytes);
     return complete(operation, index);
   }
-  if (!address && post.staging == nullptr && !stage(operation, index, false))
+  Staging::Copy& copy = operation.copy(index);
+  if (!address && copy.data == nullptr && !stage(operation, index, false))
     return operation.unstaged.push_back(index);
-  bool lends = way.answer != StepWay::none;
-  SharedAddress from = 0;
-  SharedAddress answer_at = 0;
-  if (post.staging != nullptr) {
-    from = answer_at = *memory_->address_of(post.staging, bytes);
-  } else {
-    from = *address;
-    const auto answer = lends ? memory_->address_of(operation.target_of(index), bytes) : std::nullopt;
-    lends = answer.has_value();
-    answer_at = answer.value_or(0);
+  const SharedAddress from = copy.data == nullptr ? *address : *memory_->address_of(copy.data, bytes);
+  if (copy.flags != nullptr) {
+    send_copy(link, operation.tag(way.message), copy, bytes);
+    return complete(operation, index);
+  }
+  std::optional<SharedAddress> answer_at;
+  if (way.answer != StepWay::none) {
+    answer_at = copy.data != nullptr ? from : memory_->address_of(operation.target_of(index), bytes);
   }
   Notice& notice =
-      link.next(operation.tag(way.message), lends ? Notice::Kind::lent : Notice::Kind::open, bytes);
-  notice.answer = lends ? operation.way(way.answer).message : 0;
+      link.next(operation.tag(way.message), answer_at ? Notice::Kind::lent : Notice::Kind::open, bytes);
+  notice.answer = answer_at ? operation.way(way.answer).message : 0;
   notice.address = from;
-  notice.answer_at = answer_at;
+  notice.answer_at = answer_at.value_or(0);
   post.is_out = true;
   ++operation.posts_out;
   link.publish();
 }
 
-/// Sees to it that a copy of the range is in shared memory. Returns false if no staging memory is available
-/// now.
+void Driver::send_copy(MemberLink& link, const MessageTag& tag, Staging::Copy& copy, std::size_t bytes) {
+  Notice& notice = link.next(tag, Notice::Kind::copied, bytes);
+  notice.address = *memory_->address_of(copy.data, bytes);
+  notice.unread = *memory_->address_of(copy.flags + --copy.left, sizeof(Staging::Flag));
+  link.publish();
+}
+
+/// Sees to it that a copy of the range is in shared memory. Returns false if no memory for it is available
+/// now. `beyond_limit`: nothing else can make progress, and peers may wait for the message.
 bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_limit) {
-  OperationState::Copy& copy = operation.copy(index);
-  if (copy.users == 0) {
-    if (!beyond_limit && staging_.taken() * staging_.block_bytes() >= most_staged_bytes) return false;
-    const std::byte* const data = operation.range_of(index);
-    copy.block = staging_.take();
-    const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(data) + page / 2;
-    const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(copy.block);
-    copy.data = copy.block + (half_a_page_on - begin) % page / cache_line * cache_line;
-    const bool is_cached = operation.program().count() * operation.element <= cache_bytes_;
-    copy_to_peer(copy.data, data, operation.bytes_of(index), is_cached ? Source::cache : Source::memory);
-  }
-  ++copy.users;
-  operation.post(index).staging = copy.data;
+  Staging::Copy& copy = operation.copy(index);
+  if (copy.data != nullptr) return true;
+  const PreparedProgram& program = operation.program();
+  const StepWay& way = program.way(index);
+  const std::byte* const data = operation.range_of(index);
+  copy = staging_.take(data, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
+  if (copy.data == nullptr) return false;
+  staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
+  const bool is_cached = program.count() * operation.element <= cache_bytes_;
+  copy_to_peer(copy.data, data, operation.bytes_of(index), is_cached ? Source::cache : Source::memory);
   return true;
 }
 
+/// Frees the copy of an acknowledged message once the others that share it are acknowledged, too.
 void Driver::unstage(OperationState& operation, std::uint32_t index) {
-  OperationState::Post& post = operation.post(index);
-  if (post.staging == nullptr) return;
-  post.staging = nullptr;
-  OperationState::Copy& copy = operation.copy(index);
-  if (--copy.users > 0) return;
-  staging_.give_back(copy.block);
-  for (OperationState* waiting : operations_) {
-    if (stage_more(*waiting, false)) return;
-  }
+  Staging::Copy& copy = operation.copy(index);
+  if (copy.data != nullptr && --copy.left == 0) staging_.give_back(copy);
 }
 
 /// Posts the first range that waits for staging memory, and those after it that share its copy.
@@ -215,6 +210,7 @@ void Driver::release_arrival(OperationState& operation, std::uint32_t index) {
   OperationState::Arrival& arrival = operation.arrival(index);
   const StepWay& way = operation.way(index);
   if (arrival.held != nullptr) parcels_.give_back(std::exchange(arrival.held, nullptr));
+  if (arrival.unread != nullptr) arrival.unread->store(0, std::memory_order_release);
   if (arrival.wants_read) acknowledge(operation, link(way.member), way.message, Notice::Kind::read);
 }
 
@@ -334,9 +330,14 @@ void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
 /// Whether all messages are sent as copies, so that no send waits.
 inline bool Driver::is_small(const Call& call) const {
   const PreparedProgram& program = *call.program;
-  return !busy() && kept_early_.empty() && !call.compares && program.transfers() == 0 && !program.rounds() &&
-         program.longest_message() * size_of(call.type) <= parcels_.block_bytes() &&
-         (run_ == nullptr || program.has_one_phase());
+  if (busy() || !kept_early_.empty() || call.compares || program.transfers() != 0 || program.rounds() ||
+      (run_ != nullptr && !program.has_one_phase())) {
+    return false;
+  }
+  const std::size_t element = size_of(call.type);
+  if (program.longest_message() * element <= parcels_.block_bytes()) return true;
+  const bool is_copied = !memory_->address_of(call.buffers.input, 1) && !program.lends();
+  return is_copied && program.count() * element <= most_small_bytes;
 }
 
 OperationState* Driver::run_small(Call& call) {
@@ -372,7 +373,15 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
       MemberLink& peer = link(way.member);
       if (peer.is_full() || !peer.outbox.empty()) break;
       tag.message = way.message;
-      peer.send_small(tag, operation.range_of(run), operation.bytes_of(run));
+      const std::byte* const data = operation.range_of(run);
+      const std::size_t bytes = operation.bytes_of(run);
+      if (bytes <= parcels_.block_bytes()) {
+        peer.send_small(tag, data, bytes);
+        continue;
+      }
+      Staging::Copy& copy = operation.copy(run);
+      if (memory_->address_of(data, bytes) || !stage(operation, run, false) || copy.flags == nullptr) break;
+      send_copy(peer, tag, copy, bytes);
       continue;
     }
     senders_.clear();
@@ -386,7 +395,11 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
     const bool copies = way.copied_by == end;
     std::byte* const target = operation.target_of(copies ? end : run);
     combine_sources(operation, run, {&target, 1}, divisor);
-    for (MemberLink* const sender : senders_) sender->drop();
+    for (MemberLink* const sender : senders_) {
+      const Notice& notice = *sender->arrived();
+      if (notice.kind == Notice::Kind::copied) unread_flag(notice)->store(0, std::memory_order_release);
+      sender->drop();
+    }
     if (copies) ++end;
   }
   for (const int member : program.members()) link(member).make_room();
@@ -401,10 +414,22 @@ const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& t
     pause_briefly();
     notice = peer.arrived();
   }
-  const bool is_expected = notice != nullptr && notice->tag == tag && notice->kind <= Notice::Kind::parcel &&
-                           notice->bytes == bytes;
-  if (!is_expected) return nullptr;
-  return notice->kind == Notice::Kind::here ? notice->inlined.data() : peer.arrived_parcel();
+  if (notice == nullptr || !(notice->tag == tag) || notice->bytes != bytes) return nullptr;
+  switch (notice->kind) {
+    case Notice::Kind::here:
+      return notice->inlined.data();
+    case Notice::Kind::parcel:
+      return peer.arrived_parcel();
+    case Notice::Kind::copied:
+      return unread_flag(*notice) == nullptr ? nullptr : memory_->at(notice->address, bytes);
+    default:
+      return nullptr;
+  }
+}
+
+/// Null if the sender names memory that is not shared.
+Staging::Flag* Driver::unread_flag(const Notice& notice) const noexcept {
+  return reinterpret_cast<Staging::Flag*>(memory_->at(notice.unread, sizeof(Staging::Flag)));
 }
 
 }  // namespace ddl::collectives

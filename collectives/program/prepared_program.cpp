@@ -242,16 +242,19 @@ class PreparedProgram::Builder {
       if (step.kind != StepKind::send) drop(step.begin, step.end);
       if (!is_send_to_member(i)) continue;
       StepWay& way = ways()[i];
-      if (way.answer != StepWay::none) {
-        way.copy = result_.copies_++;
-        continue;
-      }
       const auto copy = copies.find(step.begin);
-      if (copy != copies.end() && copy->second.end == step.end && copy->second.narrow == step.narrow) {
+      if (way.answer == StepWay::none && copy != copies.end() && copy->second.end == step.end &&
+          copy->second.narrow == step.narrow) {
         way.copy = copy->second.index;
+        ++result_.copies_[way.copy];
         continue;
       }
-      way.copy = result_.copies_++;
+      way.copy = static_cast<std::uint32_t>(result_.copies_.size());
+      result_.copies_.push_back(1);
+      if (way.answer != StepWay::none) {
+        result_.lends_ = true;
+        continue;
+      }
       drop(step.begin, step.end);
       copies[step.begin] = {step.end, step.narrow, way.copy};
     }

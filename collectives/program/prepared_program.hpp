@@ -115,7 +115,11 @@ class PreparedProgram {
   [[nodiscard]] std::uint32_t transfers() const noexcept { return transfers_; }  ///< By network.
   [[nodiscard]] std::uint32_t arrivals() const noexcept { return arrivals_; }    ///< From members.
   [[nodiscard]] std::uint32_t posts() const noexcept { return posts_; }          ///< To members.
-  [[nodiscard]] std::uint32_t copies() const noexcept { return copies_; }        ///< Of ranges, for members.
+
+  /// By `StepWay::copy`: how many sends share the copy.
+  [[nodiscard]] std::span<const std::uint32_t> copies() const noexcept { return copies_; }
+  /// Whether a send has an `answer`.
+  [[nodiscard]] bool lends() const noexcept { return lends_; }
 
   /// The members that it exchanges messages with.
   [[nodiscard]] std::span<const std::int32_t> members() const noexcept { return members_; }
@@ -177,7 +181,8 @@ class PreparedProgram {
   std::uint32_t transfers_ = 0;
   std::uint32_t arrivals_ = 0;
   std::uint32_t posts_ = 0;
-  std::uint32_t copies_ = 0;
+  std::vector<std::uint32_t> copies_;
+  bool lends_ = false;
   std::vector<std::int32_t> members_;
   Messages receives_;
   Messages sends_;

@@ -28,12 +28,13 @@ using SharedAddress = std::uint64_t;
 /// Tells a member about a message: where its bytes are, the bytes themselves, or an acknowledgement.
 struct Notice {
   enum class Kind : std::uint32_t {
-    here,      ///< The notice holds the bytes (at most `most_inline`).
-    parcel,    ///< The bytes are in the parcel of the notice's slot.
-    open,      ///< The bytes stay at `address` until a `read` comes back.
-    lent,      ///< Like `open`. The receiver may also write its message `answer` to `answer_at` and send
-               ///< `answered`, which replaces both `read` and that message.
-    read,      ///< The receiver has read the message.
+    here,    ///< The notice holds the bytes (at most `most_inline`).
+    parcel,  ///< The bytes are in the parcel of the notice's slot.
+    open,    ///< The bytes stay at `address` until a `read` comes back.
+    lent,    ///< Like `open`. The receiver may also write its message `answer` to `answer_at` and send
+             ///< `answered`, which replaces both `read` and that message.
+    copied,  ///< Like `open`, but nothing comes back: the receiver writes 0 to the byte at `unread` instead.
+    read,    ///< The receiver has read the message.
     answered,  ///< The receiver has read the message and written its answer.
   };
   static constexpr std::size_t most_inline = 24;
@@ -45,7 +46,10 @@ struct Notice {
   union {
     struct {
       SharedAddress address;
-      SharedAddress answer_at;
+      union {
+        SharedAddress answer_at;
+        SharedAddress unread;
+      };
     };
     std::array<std::byte, most_inline> inlined;
   };
