@@ -130,6 +130,7 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   const Call& call = operation.call;
   const PreparedProgram& program = *call.program;
   operation.element = size_of(call.type);
+  operation.place = program.count() * operation.element <= cache_bytes_ ? Source::cache : Source::memory;
   operation.copies.assign(program.copies().size(), {});
   if (operation.scratch_bytes < program.scratch() * operation.element) {
     operation.scratch.reset();

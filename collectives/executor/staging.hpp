@@ -22,7 +22,6 @@ class BlockPool {
 
   [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_; }
   [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
-  [[nodiscard]] bool must_grow() const noexcept { return free_.empty(); }
 
   std::byte* take() {
     if (free_.empty()) grow();
@@ -75,7 +74,7 @@ class Staging {
   /// A place for a copy of data that begins at `from`, which `sends` sends share; without data if copies have
   /// reached the limit and it may not be passed. `may_run_ahead`: flags will do.
   [[nodiscard]] Copy take(const std::byte* from, std::uint32_t sends, bool may_run_ahead, bool beyond_limit) {
-    if (pool_.must_grow() || is_full()) look_for_read();
+    if (unread_.size() >= blocks_per_slab || is_full()) look_for_read();
     const bool full = is_full();
     if (full && !beyond_limit) return {};
     Copy copy{.block = pool_.take(), .left = sends};
@@ -106,7 +105,9 @@ class Staging {
 
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t cache_line = 64;
-  static constexpr std::size_t blocks_per_slab = 8;
+  /// As many copies are made without a look at their flags, which are in the receivers' caches; and no more
+  /// blocks than that are used while receivers keep up, so that they are warm.
+  static constexpr std::size_t blocks_per_slab = 4;
   /// So that copies stay in a core's cache.
   static constexpr std::size_t most_bytes = std::size_t{2} << 20;
 

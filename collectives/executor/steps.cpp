@@ -74,7 +74,8 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
 void Driver::combine_sources(const OperationState& operation, std::uint32_t first,
                              std::span<std::byte* const> targets, int divisor) {
   if (divisor == 1 && sources_.size() == 1 && targets.size() == 1) {
-    if (targets[0] != sources_[0]) copy_bytes(targets[0], sources_[0], operation.bytes_of(first));
+    if (targets[0] != sources_[0])
+      copy_bytes(targets[0], sources_[0], operation.bytes_of(first), operation.place);
     return;
   }
   const Step& step = operation.step(first);
@@ -179,8 +180,7 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   copy = staging_.take(data, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
   if (copy.data == nullptr) return false;
   staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
-  const bool is_cached = program.count() * operation.element <= cache_bytes_;
-  copy_to_peer(copy.data, data, operation.bytes_of(index), is_cached ? Source::cache : Source::memory);
+  copy_to_peer(copy.data, data, operation.bytes_of(index), operation.place);
   return true;
 }
 

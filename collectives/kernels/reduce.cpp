@@ -50,22 +50,42 @@ bool has_fast_rep_movsb() noexcept {
   return __get_cpuid_count(extended_features, 0, &a, &b, &c, &d) != 0 && (b & erms) != 0;
 }
 
-/// Whether `rep movsb` is fast for these buffers: see `copy_to_peer`.
-bool suit_rep_movsb(const void* to, const void* from) noexcept {
+/// Copies with `rep movsb` if no processor is known to be slow at it: from the first cache line of `to` on,
+/// and if the buffers' places in their pages are the same, or differ by 512 bytes at least. Returns false
+/// otherwise.
+bool copied_by_rep_movsb(void* to, const void* from, std::size_t bytes, Source source) noexcept {
   constexpr std::uintptr_t page = 4096;
   constexpr std::uintptr_t least_apart = 512;
+  static const bool is_fast = has_fast_rep_movsb();
   const auto target = reinterpret_cast<std::uintptr_t>(to);
   const std::uintptr_t apart = (target - reinterpret_cast<std::uintptr_t>(from)) % page;
-  return target % cache_line == 0 && apart >= least_apart && apart <= page - least_apart;
+  if (!is_fast || (apart != 0 && (apart < least_apart || apart > page - least_apart))) return false;
+  const std::size_t head = (cache_line - target % cache_line) % cache_line;
+  std::memcpy(to, from, head);
+  to = static_cast<std::byte*>(to) + head;
+  from = static_cast<const std::byte*>(from) + head;
+  for (bytes -= head; bytes != 0;) {
+    std::size_t piece = source == Source::cache ? bytes : std::min(bytes, page);
+    if (source == Source::memory) {
+      const auto* const next = static_cast<const std::byte*>(from) + page;
+      for (std::size_t at = 0; at < page; at += cache_line) __builtin_prefetch(next + at);
+    }
+    bytes -= piece;
+    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(piece) : : "memory");
+  }
+  return true;
 }
 
 #else
 InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
+bool copied_by_rep_movsb(void*, const void*, std::size_t, Source) noexcept { return false; }
 #endif
 
 /// Where memmove may be slow: see `copy_bytes`. Smaller and larger copies it makes with vectors, too.
 constexpr std::size_t least_slow = std::size_t{4} << 10;
 constexpr std::size_t most_slow = std::size_t{8} << 20;
+/// From here on, `rep movsb` copies as fast as vectors (Zen 3), or up to 1.8 times as fast (Zen 5).
+constexpr std::size_t least_by_rep_movsb = std::size_t{32} << 10;
 
 bool has_slow_memmove() noexcept {
 #if defined(DDL_X86_KERNELS)
@@ -161,35 +181,20 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
   reduce_with(kernels_of(set), type, op, targets, inputs, count, divisor, stores);
 }
 
-void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept {
+void copy_bytes(void* to, const void* from, std::size_t bytes, Source source) noexcept {
   static const bool is_slow = has_slow_memmove();
   if (!is_slow || bytes < least_slow || bytes > most_slow || overlap(to, from, bytes)) {
     std::memmove(to, from, bytes);
     return;
   }
+  const bool wants_rep_movsb = bytes >= least_by_rep_movsb && source == Source::cache;
+  if (wants_rep_movsb && copied_by_rep_movsb(to, from, bytes, source)) return;
   copy_bytes_with(native_instruction_set(), to, from, bytes);
 }
 
-void copy_to_peer(void* to, const void* from, std::size_t bytes, [[maybe_unused]] Source source) noexcept {
-#if defined(DDL_X86_KERNELS)
-  constexpr std::size_t least = std::size_t{2} << 10;  // below, it takes longer to begin
-  static const bool is_fast = has_fast_rep_movsb();
-  if (is_fast && bytes >= least && suit_rep_movsb(to, from)) {
-    constexpr std::size_t ahead = 4096;
-    while (bytes != 0) {
-      std::size_t piece = bytes;
-      if (source == Source::memory) {
-        piece = std::min(bytes, ahead);
-        const auto* const next = static_cast<const std::byte*>(from) + ahead;
-        for (std::size_t at = 0; at < ahead; at += cache_line) __builtin_prefetch(next + at);
-      }
-      bytes -= piece;
-      asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(piece) : : "memory");
-    }
-    return;
-  }
-#endif
-  copy_bytes(to, from, bytes);
+void copy_to_peer(void* to, const void* from, std::size_t bytes, Source source) noexcept {
+  constexpr std::size_t least = std::size_t{2} << 10;  // below, `rep movsb` takes longer to begin
+  if (bytes < least || !copied_by_rep_movsb(to, from, bytes, source)) copy_bytes(to, from, bytes);
 }
 
 void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept {

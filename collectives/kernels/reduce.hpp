@@ -43,16 +43,16 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
                  std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
                  Stores stores = Stores::automatic) noexcept;
 
-/// Copies as memmove does, and with vectors where glibc may copy with `rep movsb` on AMD's processors: from
-/// Zen 3 on, these do that at a sixth of their rate if the buffers' places in their pages differ little
-/// (glibc bug 30994).
-void copy_bytes(void* to, const void* from, std::size_t bytes) noexcept;
-/// Where the bytes to copy probably are: in this core's caches, or farther away, so that they are prefetched.
+/// Where the bytes to copy probably are: in a cache, or farther away.
 enum class Source : std::uint8_t { cache, memory };
+/// Copies as memmove does. On AMD's processors, 4 KiB to 8 MiB are copied with vectors, or with `rep movsb`
+/// from 32 KiB on where that is not slow: from Zen 3 on, it has a sixth of its rate if the buffers' places in
+/// their pages differ little (glibc bug 30994), which glibc before 2.40 does not avoid; and vectors read
+/// faster from memory.
+void copy_bytes(void* to, const void* from, std::size_t bytes, Source source = Source::cache) noexcept;
 /// The same to memory that another core has in its cache, and that does not overlap `from`. With `rep movsb`,
 /// x86 processors replace cache lines without reading them from the other core first (benchmarks/README.md).
-/// It is taken from 2 KiB on, if `to` begins a cache line and the buffers' places in their pages differ by
-/// 512 bytes at least, so that no processor is known to be slow at it.
+/// It is taken from 2 KiB on where it is not slow.
 void copy_to_peer(void* to, const void* from, std::size_t bytes, Source source) noexcept;
 /// With the vectors of an instruction set, which the machine must have. At least 64 bytes; no overlap.
 void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept;

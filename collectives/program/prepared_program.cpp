@@ -300,7 +300,12 @@ PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t
       mpi_alone_(ways.mpi_alone),
       plan_(std::move(plan)) {
   const topology::SharesMemory shares = [&](int peer) { return ways.shares_with(ranks[as_index(peer)]); };
-  program_ = fuse(cut(std::move(program_), ways.message_bytes.of(element_bytes), shares), shares);
+  topology::MessageSizes most = ways.message_bytes;
+  if (plan_ != nullptr) {
+    const topology::MessageSizes own = topology::message_bytes_of(plan_->plan.collective);
+    most = {std::min(most.inside_host, own.inside_host), std::min(most.between_hosts, own.between_hosts)};
+  }
+  program_ = fuse(cut(std::move(program_), most.of(element_bytes), shares), shares);
   Builder(*this, ranks, ways).build();
 }
 

@@ -31,7 +31,7 @@ struct Ways {
   /// By rank: its index in the memory that it shares with this rank, or `no_member`.
   std::vector<int> member;
   bool mpi_alone = false;  ///< All messages go through MPI.
-  /// Steps are cut into messages of this size. Equal on all ranks.
+  /// The longest messages, if the collective has no shorter ones. Equal on all ranks.
   topology::MessageSizes message_bytes = topology::message_bytes;
 
   [[nodiscard]] bool shares_with(int rank) const noexcept {

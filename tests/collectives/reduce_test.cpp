@@ -299,19 +299,26 @@ TEST(CopyBytes, CopiesAllBytesAndNoOthers) {
   }
 }
 
-// The same, by a copy that depends on the sizes and on the places in the pages.
-TEST(CopyToPeer, CopiesAllBytesAndNoOthers) {
-  const std::vector<std::uint8_t> from = numbers(20'000);
-  for (const std::size_t bytes : {0, 1, 100, 2'047, 2'048, 2'049, 4'096, 8'001}) {
-    for (const std::size_t shift : {0, 1, 64, 511, 512, 2'048, 3'584, 4'095}) {
-      for (const Source source : {Source::cache, Source::memory}) {
-        std::vector<std::uint8_t> to(bytes + 5'100);
-        const std::size_t begin = shift + 64 - reinterpret_cast<std::uintptr_t>(to.data()) % 64;
-        std::vector<std::uint8_t> expected(to);
-        std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(begin));
-        copy_to_peer(to.data() + begin, from.data() + 3, bytes, source);
-        ASSERT_EQ(to, expected) << bytes << " bytes from " << shift;
-      }
+// The same, by copies that depend on the sizes and on the places in the pages.
+TEST(CopyBytes, CopiesAllBytesFromAnyPlace) {
+  constexpr std::size_t page = 4'096;
+  const std::vector<std::uint8_t> from = numbers(50'000);
+  for (const std::size_t bytes : {0, 1, 100, 2'047, 2'048, 2'049, 4'096, 8'001, 32'768, 40'001}) {
+    for (const std::size_t apart : {0, 1, 64, 511, 512, 2'048, 3'584, 4'095}) {
+      std::vector<std::uint8_t> to(bytes + 2 * page);
+      const auto place =
+          reinterpret_cast<std::uintptr_t>(from.data() + 3) - reinterpret_cast<std::uintptr_t>(to.data());
+      const std::size_t begin = (place + apart) % page;
+      std::vector<std::uint8_t> expected(to);
+      std::copy_n(from.begin() + 3, bytes, expected.begin() + static_cast<std::ptrdiff_t>(begin));
+      const auto expect_copied = [&](const auto& copy) {
+        std::ranges::fill(to, 0);
+        copy(to.data() + begin, from.data() + 3, bytes);
+        ASSERT_EQ(to, expected) << bytes << " bytes, " << apart << " apart";
+      };
+      expect_copied([](auto... operands) { copy_bytes(operands...); });
+      expect_copied([](auto... operands) { copy_to_peer(operands..., Source::cache); });
+      expect_copied([](auto... operands) { copy_to_peer(operands..., Source::memory); });
     }
   }
 }
