@@ -1,7 +1,6 @@
 #include "collectives/executor/driver.hpp"
 
-#include <unistd.h>
-
+#include <fstream>
 #include <thread>
 
 #include "collectives/kernels/reduce.hpp"
@@ -26,13 +25,11 @@ std::shared_ptr<std::byte> plain_bytes(std::size_t bytes) {
 /// The part of the cores' shared cache that a host's ranks may count on. Other processes and virtual machines
 /// use it too: with half of it in use, streaming stores were 1.5 times as fast.
 std::size_t usable_cache_bytes() {
-  constexpr std::size_t usual = std::size_t{32} << 20;
-  constexpr std::size_t part = 4;
-#ifdef _SC_LEVEL3_CACHE_SIZE
-  const long found = sysconf(_SC_LEVEL3_CACHE_SIZE);
-  if (found > 0) return static_cast<std::size_t>(found) / part;
-#endif
-  return usual / part;
+  constexpr std::size_t usual = std::size_t{32} << 10;
+  std::size_t kib = usual;  // sysconf returns the sum of all caches of a processor
+  if (std::size_t found = 0; std::ifstream("/sys/devices/system/cpu/cpu0/cache/index3/size") >> found)
+    kib = found;
+  return (kib << 10) / 2;
 }
 
 }  // namespace
@@ -130,7 +127,6 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   const Call& call = operation.call;
   const PreparedProgram& program = *call.program;
   operation.element = size_of(call.type);
-  operation.place = program.count() * operation.element <= cache_bytes_ ? Source::cache : Source::memory;
   operation.copies.assign(program.copies().size(), {});
   if (operation.scratch_bytes < program.scratch() * operation.element) {
     operation.scratch.reset();
@@ -139,10 +135,11 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   }
   place_elements(operation);
   // Bytes that the members of the host access together; a single run touches only a part of them.
-  operation.stores = Stores::automatic;
-  if (call.buffers.input == call.buffers.output) return;
-  const std::size_t touched = (program.members().size() + 1) * 2 * program.count() * operation.element;
-  if (touched > cache_bytes_) operation.stores = Stores::streaming;
+  const std::size_t bytes = program.count() * operation.element;
+  operation.place = 2 * bytes <= cache_bytes_ ? Source::cache : Source::memory;
+  const std::size_t touched = (program.members().size() + 1) * 2 * bytes;
+  const bool in_place = call.buffers.input == call.buffers.output;
+  operation.stores = in_place || touched <= cache_bytes_ ? Stores::automatic : Stores::streaming;
 }
 
 /// Begins the call after the runs before `step`, which are complete.

@@ -302,7 +302,8 @@ PreparedProgram::PreparedProgram(Program program, std::size_t count, std::size_t
   const topology::SharesMemory shares = [&](int peer) { return ways.shares_with(ranks[as_index(peer)]); };
   topology::MessageSizes most = ways.message_bytes;
   if (plan_ != nullptr) {
-    const topology::MessageSizes own = topology::message_bytes_of(plan_->plan.collective);
+    const topology::MessageSizes own =
+        topology::message_bytes_of(plan_->plan.collective, count * element_bytes);
     most = {std::min(most.inside_host, own.inside_host), std::min(most.between_hosts, own.between_hosts)};
   }
   program_ = fuse(cut(std::move(program_), most.of(element_bytes), shares), shares);

@@ -18,7 +18,7 @@ constexpr double most_seconds = 1;
 constexpr double seconds_of_a_size = 400e-6;
 constexpr int least_repetitions = 3;
 constexpr int most_repetitions = 15;
-constexpr double clearly_faster = 0.9;
+constexpr double clearly_faster = 0.95;
 /// Large buffers that malloc gives begin at the same place of a page, or this much apart, which some
 /// processors copy much slower (`copy_bytes`).
 constexpr std::size_t shift = 16;

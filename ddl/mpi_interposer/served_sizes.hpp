@@ -30,7 +30,7 @@ inline constexpr std::size_t functions = 5;
 class ServedSizes {
  public:
   static ServedSizes all() noexcept;
-  /// Those at which the engine took at most nine tenths of MPI's time when both were tried, from 16 bytes to
+  /// Those at which the engine took at most 0.95 of MPI's time when both were tried, from 16 bytes to
   /// 4 MiB, each call after a barrier, by the medians of the slowest ranks' times. Collective over
   /// `communicator`, whose ranks are `engine`'s. Takes some hundredths of a second on a host; over a slow
   /// network no more sizes are tried after a second, and those that are left are served if the one before

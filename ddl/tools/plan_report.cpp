@@ -46,7 +46,7 @@ double transfers_to_run(const Plan& plan, topology::Planner& planner) {
   if (topology.node(node).kind != topology::NodeKind::cpu) return planner.transfers(plan);
   double bytes = 0;
   for (const topology::Phase& phase : phases_of(plan)) bytes += figures_of(plan, phase).bytes_per_rank;
-  const topology::MessageSizes most = topology::message_bytes_of(plan.collective);
+  const topology::MessageSizes most = topology::message_bytes_of(plan.collective, plan.bytes);
   return planner.transfers(plan) +
          bytes * plan.decomposition.ranks() /
              static_cast<double>(topology.hosts().size() == 1 ? most.inside_host : most.between_hosts);

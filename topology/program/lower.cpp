@@ -156,7 +156,7 @@ Schedule schedule_to_run(const Plan& plan, std::size_t count, int root, const To
     }
     return sum;
   };
-  MessageSizes most = message_bytes_of(plan.collective).of(size_of(plan.type));
+  MessageSizes most = message_bytes_of(plan.collective, plan.bytes).of(size_of(plan.type));
   for (std::size_t before = SIZE_MAX, now = messages(most); now > most_messages && now < before;) {
     most = {2 * most.inside_host, 2 * most.between_hosts};
     before = std::exchange(now, messages(most));
