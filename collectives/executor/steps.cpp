@@ -74,8 +74,10 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
 void Driver::combine_sources(const OperationState& operation, std::uint32_t first,
                              std::span<std::byte* const> targets, int divisor) {
   if (divisor == 1 && sources_.size() == 1 && targets.size() == 1) {
-    if (targets[0] != sources_[0])
-      copy_bytes(targets[0], sources_[0], operation.bytes_of(first), operation.place);
+    // `rep movsb` does not read lines that it replaces, which counts where they are in memory.
+    const bool leaves_cache = operation.stores == Stores::streaming;
+    const Source source = leaves_cache ? Source::cache : operation.place;
+    if (targets[0] != sources_[0]) copy_bytes(targets[0], sources_[0], operation.bytes_of(first), source);
     return;
   }
   const Step& step = operation.step(first);
