@@ -87,7 +87,8 @@ bool copied_by_rep_movsb(void*, const void*, std::size_t, Source) noexcept { ret
 /// Where memmove may be slow: see `copy_bytes`. Smaller and larger copies it makes with vectors, too.
 constexpr std::size_t least_slow = std::size_t{4} << 10;
 constexpr std::size_t most_slow = std::size_t{8} << 20;
-/// From here on, `rep movsb` copies as fast as vectors (Zen 3), or up to 1.8 times as fast (Zen 5).
+/// From here on, `rep movsb` copies up to 1.8 times as fast as vectors (Zen 5), or as fast (Zen 3, as others
+/// have measured).
 constexpr std::size_t least_by_rep_movsb = std::size_t{32} << 10;
 
 bool has_slow_memmove() noexcept {
