@@ -146,7 +146,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   if (!address && copy.data == nullptr && !stage(operation, index, false))
     return operation.unstaged.push_back(index);
   const SharedAddress from = copy.data == nullptr ? *address : *memory_->address_of(copy.data, bytes);
-  if (copy.flags != nullptr) {
+  if (copy.data != nullptr && !copy.is_acknowledged) {
     send_copy(link, operation.tag(way.message), copy, bytes);
     return complete(operation, index);
   }
@@ -179,17 +179,18 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   const PreparedProgram& program = operation.program();
   const StepWay& way = program.way(index);
   const std::byte* const data = operation.range_of(index);
-  copy = staging_.take(data, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
+  const std::size_t bytes = operation.bytes_of(index);
+  copy = staging_.take(data, bytes, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
   if (copy.data == nullptr) return false;
   staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
-  copy_to_peer(copy.data, data, operation.bytes_of(index), operation.place);
+  copy_to_peer(copy.data, data, bytes, operation.place);
   return true;
 }
 
 /// Frees the copy of an acknowledged message once the others that share it are acknowledged, too.
 void Driver::unstage(OperationState& operation, std::uint32_t index) {
   Staging::Copy& copy = operation.copy(index);
-  if (copy.data != nullptr && --copy.left == 0) staging_.give_back(copy);
+  if (copy.data != nullptr && --copy.left == 0) Staging::give_back(copy);
 }
 
 /// Posts the first range that waits for staging memory, and those after it that share its copy.
@@ -382,7 +383,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
         continue;
       }
       Staging::Copy& copy = operation.copy(run);
-      if (memory_->address_of(data, bytes) || !stage(operation, run, false) || copy.flags == nullptr) break;
+      if (memory_->address_of(data, bytes) || !stage(operation, run, false) || copy.is_acknowledged) break;
       send_copy(peer, tag, copy, bytes);
       continue;
     }

@@ -38,10 +38,13 @@ fi
 if [ ! -e "$root" ]; then
   # The compiler runs on this machine; tests that call it, or draw, are left out.
   packages=$(bash tests/install_dependencies.sh --list build tests | grep -Evx 'g\+\+|doxygen|graphviz|help2man')
+  # The release alone: a mirror may keep its updates for other architectures incomplete.
+  release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+  archive=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' "Release: $release")
   mkdir -p "$build"
   rm -rf "$root.new"
   mmdebstrap --variant=minbase --architectures="$architecture" --include="libstdc++-12-dev ${packages//$'\n'/ }" \
-    "$(. /etc/os-release && echo "$VERSION_CODENAME")" "$root.new"
+    "$release" "$root.new" "$archive"
   # Absolute links would lead the cross compiler out of the root.
   find "$root.new" -xdev -type l -lname '/*' -print0 | while IFS= read -r -d '' link; do
     ln -snf "$(realpath -sm --relative-to="$(dirname "$link")" "$root.new$(readlink "$link")")" "$link"
