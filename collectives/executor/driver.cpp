@@ -140,7 +140,6 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   place_elements(operation);
   // Bytes that the members of the host access together; a single run touches only a part of them.
   const std::size_t bytes = program.count() * operation.element;
-  operation.place = 2 * bytes <= cache_bytes_ ? Source::cache : Source::memory;
   const std::size_t touched = (program.members().size() + 1) * 2 * bytes;
   const bool in_place = call.buffers.input == call.buffers.output;
   operation.stores = in_place || touched <= cache_bytes_ ? Stores::automatic : Stores::streaming;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "collectives/executor/copy_pace.hpp"
 #include "collectives/executor/engine.hpp"
 #include "collectives/executor/operation_state.hpp"
 #include "collectives/executor/waiting.hpp"
@@ -194,6 +195,7 @@ class Driver {
   OperationState* small_ = nullptr;  // reused by `run_small` for calls that it completes
   std::vector<Early> kept_early_;
   Staging staging_;
+  CopyPace copy_pace_;
   std::chrono::milliseconds staging_deadline_{0};  // of the calls that staged, the longest
   BlockPool receiving_;                            // received data before its reduction, and narrow copies
   BlockPool parcels_;

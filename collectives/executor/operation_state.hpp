@@ -85,8 +85,7 @@ struct OperationState {
   bool active = false;
   bool done = false;
   bool failed = false;
-  std::size_t element = 1;       ///< Size in bytes.
-  Source place = Source::cache;  ///< Where its buffers probably are.
+  std::size_t element = 1;  ///< Size in bytes.
   Clock::time_point started;
   Clock::time_point until;
   /// When to compare this call with those of the host's other ranks: after 1, 2, 4, ... seconds.

@@ -23,15 +23,19 @@ class BlockPool {
       : block_bytes_(block_bytes), blocks_per_slab_(blocks_per_slab), allocate_(std::move(allocate)) {}
 
   [[nodiscard]] std::size_t block_bytes() const noexcept { return block_bytes_; }
+  [[nodiscard]] std::size_t taken() const noexcept { return taken_; }
 
   std::byte* take() {
     if (free_.empty()) grow();
     std::byte* block = free_.back();
     free_.pop_back();
+    ++taken_;
     return block;
   }
-  /// `grow` has reserved the capacity.
-  void give_back(std::byte* block) noexcept { free_.push_back(block); }
+  void give_back(std::byte* block) noexcept {
+    free_.push_back(block);  // grow() has reserved the capacity
+    --taken_;
+  }
 
  private:
   void grow() {
@@ -45,65 +49,62 @@ class BlockPool {
   std::function<Slab(std::size_t)> allocate_;
   std::vector<Slab> slabs_;
   std::vector<std::byte*> free_;
+  std::size_t taken_ = 0;
 };
 
-/// Shared memory for copies of messages whose ranges are not in shared memory, for members to read: a ring.
+/// Shared memory for copies of messages whose ranges are not in shared memory, for members to read.
 ///
-/// A receiver usually clears a flag after it has read a copy, and the sender, whose own range is free once it
-/// is copied, does not wait for it. When the ring is full, copies are acknowledged by notices, and their
-/// sends wait for them, so that a rank cannot run ahead of its peers without end.
+/// Copies that are only read are in a ring. A receiver clears a flag after it has read one; the sender, whose
+/// own range is free once it is copied, does not wait for it, unless the ring is full. The ring is so long
+/// that its lines have left the second-level caches before they are written again, because a line that a
+/// receiver's core still caches is slow to write: on a Zen 4, copies of 64 to 256 KiB were made and read 3
+/// to 4.5 times as fast as through 256 KiB in turns.
 ///
-/// A line that a receiver's core still caches is slow to write, because it must be invalidated there first.
-/// The ring is so long that its lines have left the second-level caches before they are written again: on a
-/// Zen 4, copies of 64 to 256 KiB are then made and read 3 to 4.5 times as fast as through 256 KiB in turns.
+/// Copies that receivers write their results to are in blocks, and acknowledged by notices. There the few
+/// blocks that were used last are the fastest.
 class Staging {
  public:
-  using Slab = BlockPool::Slab;
   /// 1 until a receiver has read the copy.
   using Flag = std::atomic<std::uint8_t>;
   /// A copy, and who has not read it.
   struct Copy {
-    std::byte* data = nullptr;  ///< Null: there is none.
-    Flag* flags =
-        nullptr;        ///< One for each send that shares the copy, or one for all. Null: outside the ring.
-    Slab outside = {};  ///< Memory of a copy beyond the ring.
-    std::uint32_t left = 0;        ///< Sends that are not posted yet, or that are not acknowledged.
-    bool is_acknowledged = false;  ///< By a notice for each send, not by flags.
+    std::byte* data = nullptr;   ///< Null: there is none.
+    Flag* flags = nullptr;       ///< In the ring: one for each send that shares the copy.
+    std::byte* block = nullptr;  ///< That holds a copy outside the ring.
+    std::uint32_t left = 0;  ///< Sends that are not posted yet; outside the ring, that are not acknowledged.
   };
 
-  /// `cache_bytes`: of a core's second-level cache. Takes memory, by `allocate`, when it is first needed.
+  /// `cache_bytes`: of a core's second-level cache. Takes memory when it is first needed.
   Staging(std::size_t longest_message, std::size_t cache_bytes,
-          std::function<Slab(std::size_t bytes)> allocate)
-      : bytes_(std::max(2 * cache_bytes, least_messages * room_of(longest_message)) / page * page),
-        allocate_(std::move(allocate)) {}
+          std::function<BlockPool::Slab(std::size_t bytes)> allocate)
+      : blocks_(room_of(longest_message), blocks_per_slab, allocate),
+        allocate_(std::move(allocate)),
+        bytes_(std::max(2 * cache_bytes, least_messages * room_of(longest_message)) / page * page) {}
 
-  /// A place for a copy of the `bytes` at `from`, which `sends` sends share; without data if the ring is full
-  /// and the copy may not be outside it. `may_run_ahead`: flags will do.
-  [[nodiscard]] Copy take(const std::byte* from, std::size_t bytes, std::uint32_t sends, bool may_run_ahead,
+  /// A place for a copy of the `bytes` at `from`, which `sends` sends share; without data if copies have
+  /// reached a limit and the copy may not go beyond it. `is_only_read`: a receiver does not write to it.
+  [[nodiscard]] Copy take(const std::byte* from, std::size_t bytes, std::uint32_t sends, bool is_only_read,
                           bool beyond_limit) {
-    const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(from) + page / 2;
-    Copy copy{.left = sends, .is_acknowledged = !may_run_ahead || sends > cache_line};
-    std::byte* const begin = take_room(room_of(bytes));
-    if (begin == nullptr) {
-      if (!beyond_limit) return {};
-      copy.is_acknowledged = true;
-      copy.outside = allocate_(room_of(bytes));
-    } else {
-      const std::uint32_t flags = copy.is_acknowledged ? 1 : sends;
-      copy.flags = reinterpret_cast<Flag*>(begin);
-      for (std::uint32_t i = 0; i < flags; ++i) new (copy.flags + i) Flag(1);
-      unread_.push_back({copy.flags, flags, head_});
+    Copy copy{.left = sends};
+    if (is_only_read && sends <= cache_line) {
+      copy.flags = reinterpret_cast<Flag*>(take_room(room_of(bytes)));
+      if (copy.flags == nullptr && !beyond_limit) return {};
     }
-    copy.data = (begin == nullptr ? copy.outside.get() : begin) + cache_line;
+    if (copy.flags != nullptr) {
+      for (std::uint32_t i = 0; i < sends; ++i) new (copy.flags + i) Flag(1);
+      unread_.push_back({copy.flags, sends, head_});
+    } else {
+      if (blocks_.taken() * blocks_.block_bytes() >= most_bytes_in_blocks && !beyond_limit) return {};
+      copy.block = blocks_.take();
+    }
+    copy.data = (copy.flags != nullptr ? reinterpret_cast<std::byte*>(copy.flags) : copy.block) + cache_line;
+    const std::uintptr_t half_a_page_on = reinterpret_cast<std::uintptr_t>(from) + page / 2;
     const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(copy.data);
     copy.data += (half_a_page_on - at) % page / cache_line * cache_line;
     return copy;
   }
-  /// Gives a copy back that all sends have acknowledged.
-  static void give_back(Copy& copy) noexcept {
-    if (copy.flags != nullptr) copy.flags->store(0, std::memory_order_relaxed);
-    copy = {};
-  }
+  /// Gives a copy outside the ring back.
+  void give_back(Copy& copy) noexcept { blocks_.give_back(std::exchange(copy, {}).block); }
 
   /// Whether copies in the ring have not been read.
   [[nodiscard]] bool has_unread() {
@@ -114,13 +115,16 @@ class Staging {
  private:
   struct Unread {
     const Flag* flags;
-    std::uint32_t count;
+    std::uint32_t sends;
     std::size_t end;  // of its room, as `head_`
   };
 
   static constexpr std::size_t page = 4096;
   static constexpr std::size_t cache_line = 64;
   static constexpr std::size_t least_messages = 6;
+  static constexpr std::size_t blocks_per_slab = 4;
+  /// So that copies stay in a core's cache.
+  static constexpr std::size_t most_bytes_in_blocks = std::size_t{2} << 20;
 
   /// Room for the flags, and for `bytes` at any place in a page.
   static constexpr std::size_t room_of(std::size_t bytes) noexcept {
@@ -129,7 +133,6 @@ class Staging {
 
   /// Null if there is none.
   std::byte* take_room(std::size_t bytes) {
-    if (bytes > bytes_) return nullptr;
     if (!ring_) ring_ = allocate_(bytes_);
     std::size_t begin = head_;
     if (begin % bytes_ + bytes > bytes_) begin += bytes_ - begin % bytes_;
@@ -141,18 +144,18 @@ class Staging {
   /// Frees the room of the oldest copies, as far as all receivers have read them.
   void look_for_read() {
     const auto is_read = [](const Unread& copy) {
-      for (std::uint32_t i = 0; i < copy.count; ++i) {
+      for (std::uint32_t i = 0; i < copy.sends; ++i) {
         if (copy.flags[i].load(std::memory_order_acquire) != 0) return false;
       }
       return true;
     };
     for (; !unread_.empty() && is_read(unread_.front()); unread_.pop_front()) tail_ = unread_.front().end;
-    if (unread_.empty()) tail_ = head_;
   }
 
+  BlockPool blocks_;
+  std::function<BlockPool::Slab(std::size_t)> allocate_;
+  BlockPool::Slab ring_;
   std::size_t bytes_;
-  std::function<Slab(std::size_t)> allocate_;
-  Slab ring_;
   // Counts of bytes; modulo `bytes_` they are places in the ring.
   std::size_t head_ = 0;
   std::size_t tail_ = 0;

@@ -74,11 +74,10 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
 void Driver::combine_sources(const OperationState& operation, std::uint32_t first,
                              std::span<std::byte* const> targets, int divisor) {
   if (divisor == 1 && sources_.size() == 1 && targets.size() == 1) {
-    // `rep movsb` does not read lines that it replaces, which counts where they are in memory.
-    const bool leaves_cache = operation.stores == Stores::streaming;
-    const Source source = leaves_cache ? Source::cache : operation.place;
-    if (targets[0] != sources_[0]) copy_bytes(targets[0], sources_[0], operation.bytes_of(first), source);
-    return;
+    if (targets[0] == sources_[0]) return;
+    const bool leaves_caches = operation.stores == Stores::streaming;
+    return copy_bytes(targets[0], sources_[0], operation.bytes_of(first),
+                      leaves_caches ? CopyBy::any : CopyBy::vectors);
   }
   const Step& step = operation.step(first);
   reduce(operation.call.type, operation.call.op, targets, sources_, step.size(), divisor,
@@ -133,7 +132,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   const std::size_t bytes = operation.bytes_of(index);
   const std::byte* data = operation.range_of(index);
   if (post.is_answer) {
-    if (!post.is_written) copy_to_peer(memory_->at(post.answer_at, bytes), data, bytes, Source::cache);
+    if (!post.is_written) copy_to_peer(memory_->at(post.answer_at, bytes), data, bytes);
     acknowledge(operation, link, post.answers, Notice::Kind::answered);
     return complete(operation, index);
   }
@@ -146,7 +145,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
   if (!address && copy.data == nullptr && !stage(operation, index, false))
     return operation.unstaged.push_back(index);
   const SharedAddress from = copy.data == nullptr ? *address : *memory_->address_of(copy.data, bytes);
-  if (copy.data != nullptr && !copy.is_acknowledged) {
+  if (copy.flags != nullptr) {
     send_copy(link, operation.tag(way.message), copy, bytes);
     return complete(operation, index);
   }
@@ -183,14 +182,25 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   copy = staging_.take(data, bytes, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
   if (copy.data == nullptr) return false;
   staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
-  copy_to_peer(copy.data, data, bytes, operation.place);
+  if (copy.block != nullptr) {
+    copy_to_peer(copy.data, data, bytes);
+    return true;
+  }
+  const bool streams = copy_pace_.streams();
+  const std::uint64_t began = Ticks::now();
+  if (streams) {
+    copy_streaming(copy.data, data, bytes);
+  } else {
+    copy_bytes(copy.data, data, bytes, CopyBy::vectors);
+  }
+  if (bytes >= CopyPace::least_timed) copy_pace_.note(streams, bytes, Ticks::now() - began);
   return true;
 }
 
 /// Frees the copy of an acknowledged message once the others that share it are acknowledged, too.
 void Driver::unstage(OperationState& operation, std::uint32_t index) {
   Staging::Copy& copy = operation.copy(index);
-  if (copy.data != nullptr && --copy.left == 0) Staging::give_back(copy);
+  if (copy.data != nullptr && --copy.left == 0) staging_.give_back(copy);
 }
 
 /// Posts the first range that waits for staging memory, and those after it that share its copy.
@@ -383,7 +393,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
         continue;
       }
       Staging::Copy& copy = operation.copy(run);
-      if (memory_->address_of(data, bytes) || !stage(operation, run, false) || copy.is_acknowledged) break;
+      if (memory_->address_of(data, bytes) || !stage(operation, run, false) || copy.flags == nullptr) break;
       send_copy(peer, tag, copy, bytes);
       continue;
     }

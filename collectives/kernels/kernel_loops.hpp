@@ -269,7 +269,8 @@ void reduce_elements(const Operands& operands) noexcept {
 
 /// Needs at least `width` bytes. Stores are aligned, but for those of the first and the last vector, which
 /// overlap others.
-inline void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
+template <bool streaming>
+void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes) noexcept {
   using Element = Plain<std::uint8_t>;
   constexpr std::size_t steps = 4;
   const auto head = Element::get(from);
@@ -280,11 +281,12 @@ inline void copy_vectors(std::byte* to, const std::byte* from, std::size_t bytes
 #pragma GCC unroll 4
     for (std::size_t s = 0; s < steps; ++s) values[s] = Element::get(from + at + s * width);
 #pragma GCC unroll 4
-    for (std::size_t s = 0; s < steps; ++s) Element::put<false>(to + at + s * width, values[s]);
+    for (std::size_t s = 0; s < steps; ++s) Element::put<streaming>(to + at + s * width, values[s]);
   }
-  for (; at + width <= bytes; at += width) Element::put<false>(to + at, Element::get(from + at));
+  for (; at + width <= bytes; at += width) Element::put<streaming>(to + at, Element::get(from + at));
   Element::put<false>(to, head);
   Element::put<false>(to + bytes - width, tail);
+  if constexpr (streaming) finish_streaming();
 }
 
 template <typename Element>
@@ -311,7 +313,8 @@ constexpr KernelTable make_kernels() {
   table.exact[6] = exact_kernels<BF16Format>();
   table.wire[5] = wire_kernels<HalfWire>();
   table.wire[6] = wire_kernels<BrainWire>();
-  table.copy = copy_vectors;
+  table.copy = copy_vectors<false>;
+  table.copy_streaming = copy_vectors<true>;
   return table;
 }
 

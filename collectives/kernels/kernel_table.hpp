@@ -57,8 +57,9 @@ struct KernelTable {
   Kernel kernels[types][ops];
   ExactKernels exact[types];  ///< Null for integers.
   WireKernels wire[types];    ///< Null except for f16 and bf16.
-  /// At least 64 bytes, between buffers that do not overlap.
+  // At least 64 bytes, between buffers that do not overlap.
   void (*copy)(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
+  void (*copy_streaming)(std::byte* to, const std::byte* from, std::size_t bytes) noexcept;
 };
 
 // Each is in a source file that is compiled for that instruction set.

@@ -53,7 +53,7 @@ bool has_fast_rep_movsb() noexcept {
 /// Copies with `rep movsb` if no processor is known to be slow at it: from the first cache line of `to` on,
 /// and if the buffers' places in their pages are the same, or differ by 512 bytes at least. Returns false
 /// otherwise.
-bool copied_by_rep_movsb(void* to, const void* from, std::size_t bytes, Source source) noexcept {
+bool copied_by_rep_movsb(void* to, const void* from, std::size_t bytes) noexcept {
   constexpr std::uintptr_t page = 4096;
   constexpr std::uintptr_t least_apart = 512;
   static const bool is_fast = has_fast_rep_movsb();
@@ -64,24 +64,14 @@ bool copied_by_rep_movsb(void* to, const void* from, std::size_t bytes, Source s
   std::memcpy(to, from, head);
   to = static_cast<std::byte*>(to) + head;
   from = static_cast<const std::byte*>(from) + head;
-  // The shorter a piece, the more its lines are read from the other core first, after all: with 4 KiB, nearly
-  // all.
-  constexpr std::size_t ahead = std::size_t{64} << 10;
-  for (bytes -= head; bytes != 0;) {
-    std::size_t piece = source == Source::cache ? bytes : std::min(bytes, ahead);
-    bytes -= piece;
-    if (source == Source::memory) {
-      const auto* const next = static_cast<const std::byte*>(from) + piece;
-      for (std::size_t at = 0; at < std::min(bytes, ahead); at += cache_line) __builtin_prefetch(next + at);
-    }
-    asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(piece) : : "memory");
-  }
+  bytes -= head;
+  asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes) : : "memory");
   return true;
 }
 
 #else
 InstructionSet find_instruction_set() noexcept { return InstructionSet::baseline; }
-bool copied_by_rep_movsb(void*, const void*, std::size_t, Source) noexcept { return false; }
+bool copied_by_rep_movsb(void*, const void*, std::size_t) noexcept { return false; }
 #endif
 
 /// Where memmove may be slow: see `copy_bytes`. Smaller and larger copies it makes with vectors, too.
@@ -185,24 +175,32 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
   reduce_with(kernels_of(set), type, op, targets, inputs, count, divisor, stores);
 }
 
-void copy_bytes(void* to, const void* from, std::size_t bytes, Source source) noexcept {
+void copy_bytes(void* to, const void* from, std::size_t bytes, CopyBy by) noexcept {
   static const bool is_slow = has_slow_memmove();
   if (!is_slow || bytes < least_slow || bytes > most_slow || overlap(to, from, bytes)) {
     std::memmove(to, from, bytes);
     return;
   }
-  const bool wants_rep_movsb = bytes >= least_by_rep_movsb && source == Source::cache;
-  if (wants_rep_movsb && copied_by_rep_movsb(to, from, bytes, source)) return;
+  const bool wants_rep_movsb = bytes >= least_by_rep_movsb && by == CopyBy::any;
+  if (wants_rep_movsb && copied_by_rep_movsb(to, from, bytes)) return;
   copy_bytes_with(native_instruction_set(), to, from, bytes);
 }
 
-void copy_to_peer(void* to, const void* from, std::size_t bytes, Source source) noexcept {
+void copy_to_peer(void* to, const void* from, std::size_t bytes) noexcept {
   constexpr std::size_t least = std::size_t{2} << 10;  // below, `rep movsb` takes longer to begin
-  if (bytes < least || !copied_by_rep_movsb(to, from, bytes, source)) copy_bytes(to, from, bytes);
+  if (bytes < least || !copied_by_rep_movsb(to, from, bytes)) copy_bytes(to, from, bytes);
 }
 
-void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept {
-  kernels_of(set).copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
+void copy_streaming(void* to, const void* from, std::size_t bytes) noexcept {
+  if (bytes < 2 * cache_line) return copy_bytes(to, from, bytes);
+  copy_bytes_with(native_instruction_set(), to, from, bytes, true);
+}
+
+void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes,
+                     bool streaming) noexcept {
+  const KernelTable& table = kernels_of(set);
+  const auto copy = streaming ? table.copy_streaming : table.copy;
+  copy(static_cast<std::byte*>(to), static_cast<const std::byte*>(from), bytes);
 }
 
 void round_to(DataType type, const Rounding& rounding, std::size_t count) noexcept {

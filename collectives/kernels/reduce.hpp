@@ -43,19 +43,20 @@ void reduce_with(InstructionSet set, DataType type, ReduceOp op, std::span<std::
                  std::span<const std::byte* const> inputs, std::size_t count, int divisor = 1,
                  Stores stores = Stores::automatic) noexcept;
 
-/// Where the bytes to copy probably are: in a cache, or farther away.
-enum class Source : std::uint8_t { cache, memory };
+enum class CopyBy : bool { any, vectors };
 /// Copies as memmove does. On AMD's processors, 4 KiB to 8 MiB are copied with vectors, or with `rep movsb`
 /// from 32 KiB on where that is not slow: from Zen 3 on, it has a sixth of its rate if the buffers' places in
-/// their pages differ little (glibc bug 30994), which glibc before 2.40 does not avoid; and vectors read
-/// faster from memory.
-void copy_bytes(void* to, const void* from, std::size_t bytes, Source source = Source::cache) noexcept;
-/// The same to memory that another core has in its cache, and that does not overlap `from`. With `rep movsb`,
-/// x86 processors replace cache lines without reading them from the other core first (benchmarks/README.md).
-/// It is taken from 2 KiB on where it is not slow.
-void copy_to_peer(void* to, const void* from, std::size_t bytes, Source source) noexcept;
+/// their pages differ little (glibc bug 30994), which glibc before 2.40 does not avoid. `rep movsb` does not
+/// read the lines that it replaces; what another core has written, vectors read up to twice as fast.
+void copy_bytes(void* to, const void* from, std::size_t bytes, CopyBy by = CopyBy::any) noexcept;
+/// The same to memory that another core has in its cache, and that does not overlap `from`: with `rep movsb`,
+/// from 2 KiB on where it is not slow.
+void copy_to_peer(void* to, const void* from, std::size_t bytes) noexcept;
+/// For memory that does not overlap `from`. Writes past the caches.
+void copy_streaming(void* to, const void* from, std::size_t bytes) noexcept;
 /// With the vectors of an instruction set, which the machine must have. At least 64 bytes; no overlap.
-void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes) noexcept;
+void copy_bytes_with(InstructionSet set, void* to, const void* from, std::size_t bytes,
+                     bool streaming = false) noexcept;
 
 // f32 values in 16 bits; `type` is bf16 or f16. All instruction sets give the same bits, except for NaN
 // payloads. Each function makes one pass over memory.

@@ -317,8 +317,9 @@ TEST(CopyBytes, CopiesAllBytesFromAnyPlace) {
         ASSERT_EQ(to, expected) << bytes << " bytes, " << apart << " apart";
       };
       expect_copied([](auto... operands) { copy_bytes(operands...); });
-      expect_copied([](auto... operands) { copy_to_peer(operands..., Source::cache); });
-      expect_copied([](auto... operands) { copy_to_peer(operands..., Source::memory); });
+      expect_copied([](auto... operands) { copy_bytes(operands..., CopyBy::vectors); });
+      expect_copied([](auto... operands) { copy_to_peer(operands...); });
+      expect_copied([](auto... operands) { copy_streaming(operands...); });
     }
   }
 }
