@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -133,7 +134,10 @@ class Staging {
 
   /// Null if there is none.
   std::byte* take_room(std::size_t bytes) {
-    if (!ring_) ring_ = allocate_(bytes_);
+    if (!ring_) {
+      ring_ = allocate_(bytes_);
+      std::memset(ring_.get(), 0, bytes_);  // or the first copies would wait for pages and memory
+    }
     std::size_t begin = head_;
     if (begin % bytes_ + bytes > bytes_) begin += bytes_ - begin % bytes_;
     if (begin + bytes - tail_ > bytes_) look_for_read();
