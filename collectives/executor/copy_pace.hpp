@@ -14,7 +14,8 @@ namespace ddl::collectives {
 /// Through the caches is the faster way if the member's core shares the third-level cache. If it does not,
 /// each line must first be taken back from it, far away: on a Zen 4, 2.5 GB/s, where 15 GB/s go past the
 /// caches. What the system says of caches is not what a virtual machine's processors run on, and may change.
-/// So the copies themselves are timed, which costs 20 ns each.
+/// So the copies are timed, which costs 20 ns each; what their receivers lose by reading from memory is
+/// estimated.
 class CopyPace {
  public:
   /// Shorter copies follow the choice, and are not timed.
@@ -37,7 +38,8 @@ class CopyPace {
       streaming_ = streaming_ == 0 ? pace : std::min(pace, streaming_ * 1.25);
       return;
     }
-    const bool is_slow = streaming_ != 0 && pace > 2 * streaming_;
+    if (reading_ == 0) reading_ = 1 / (reading_rate * ticks_.seconds_each());
+    const bool is_slow = streaming_ != 0 && pace > 2 * (streaming_ + reading_);
     slow_in_a_row_ = is_slow ? slow_in_a_row_ + 1 : 0;
     if (!is_slow) {
       streams_ = false;
@@ -51,12 +53,16 @@ class CopyPace {
  private:
   static constexpr std::uint64_t between_looks = 256;
   static constexpr int slow_enough = 4;
+  static constexpr double reading_rate = 16e9;  // bytes/s, from memory
 
   bool streams_ = false;
   std::uint64_t copies_ = 0;
   std::uint64_t next_try_ = 0;
   std::uint64_t between_tries_ = 1;
-  double streaming_ = 0;  // ticks a byte; 0: not known yet
+  Ticks ticks_;
+  // In ticks a byte; 0: not known yet.
+  double streaming_ = 0;
+  double reading_ = 0;
   int slow_in_a_row_ = 0;
 };
 

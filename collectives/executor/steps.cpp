@@ -182,18 +182,11 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   copy = staging_.take(data, bytes, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
   if (copy.data == nullptr) return false;
   staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
-  if (copy.block != nullptr) {
-    copy_to_peer(copy.data, data, bytes);
-    return true;
-  }
-  const bool streams = copy_pace_.streams();
-  const std::uint64_t began = Ticks::now();
-  if (streams) {
-    copy_streaming(copy.data, data, bytes);
-  } else {
-    copy_bytes(copy.data, data, bytes, CopyBy::vectors);
-  }
-  if (bytes >= CopyPace::least_timed) copy_pace_.note(streams, bytes, Ticks::now() - began);
+  const bool is_timed = copy.flags != nullptr && bytes >= CopyPace::least_timed;
+  const bool streams = copy.flags != nullptr && copy_pace_.streams();
+  const std::uint64_t began = is_timed ? Ticks::now() : 0;
+  (streams ? copy_streaming : copy_to_peer)(copy.data, data, bytes);
+  if (is_timed) copy_pace_.note(streams, bytes, Ticks::now() - began);
   return true;
 }
 

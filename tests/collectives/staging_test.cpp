@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <set>
+#include <thread>
 #include <vector>
 
 #include "collectives/executor/copy_pace.hpp"
@@ -107,14 +109,19 @@ TEST_F(StagingTest, CopiesAreHalfAPageFromTheData) {
 class CopyPaceTest : public testing::Test {
  protected:
   CopyPace pace_;
+  double tick_ = [] {
+    const Ticks ticks;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    return ticks.seconds_each();
+  }();
 
-  /// Of the next `copies`, how many go past the caches, if those through them take `cached` ticks a byte.
+  /// Of the next `copies`, how many go past the caches, if those through them take `cached` ns a byte.
   int streamed(int copies, double cached) {
     int streamed = 0;
     for (int i = 0; i < copies; ++i) {
       const bool streams = pace_.streams();
       streamed += streams ? 1 : 0;
-      pace_.note(streams, 10'000, static_cast<std::uint64_t>(10'000 * (streams ? 0.2 : cached)));
+      pace_.note(streams, 10'000, static_cast<std::uint64_t>(10'000e-9 * (streams ? 0.03 : cached) / tick_));
     }
     return streamed;
   }
@@ -122,26 +129,26 @@ class CopyPaceTest : public testing::Test {
 
 // Members that share a cache would read from memory.
 TEST_F(CopyPaceTest, CopiesGoThroughTheCachesWhereThatIsFast) {
-  EXPECT_LT(streamed(10'000, 0.1), 100);
-  EXPECT_LT(streamed(10'000, 0.3), 100) << "reading takes longer than it saves";
+  EXPECT_LT(streamed(10'000, 0.05), 100);
+  EXPECT_LT(streamed(10'000, 0.15), 100) << "reading takes longer than it saves";
 }
 
 // Copies to a core far away would take five times as long.
 TEST_F(CopyPaceTest, CopiesGoPastTheCachesWhereThatIsMuchFaster) {
-  EXPECT_GT(streamed(100, 1.5), 80);
-  EXPECT_GT(streamed(10'000, 1.5), 9'900) << "tries become rare";
-  streamed(300, 0.1);
-  EXPECT_LT(streamed(10'000, 0.1), 100) << "the member has come near";
+  EXPECT_GT(streamed(100, 0.5), 80);
+  EXPECT_GT(streamed(10'000, 0.5), 9'900) << "tries become rare";
+  streamed(300, 0.05);
+  EXPECT_LT(streamed(10'000, 0.05), 100) << "the member has come near";
 }
 
 // A rank that lost its core once would use the slower way from then on.
 TEST_F(CopyPaceTest, OneSlowCopyChangesNothing) {
-  streamed(1'000, 0.1);
+  streamed(1'000, 0.05);
   int after = 0;
   for (int i = 0; i < 100; ++i) {
-    streamed(100, 0.1);
+    streamed(100, 0.05);
     streamed(1, 1'000);
-    after += streamed(20, 0.1);
+    after += streamed(20, 0.05);
   }
   EXPECT_LT(after, 100);
 }
