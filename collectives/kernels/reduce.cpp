@@ -13,6 +13,8 @@
 namespace ddl::collectives {
 namespace {
 
+constexpr std::size_t cache_line = 64;
+
 static_assert(static_cast<std::size_t>(DataType::u8) == 0 && static_cast<std::size_t>(DataType::i32) == 1 &&
               static_cast<std::size_t>(DataType::i64) == 2 && static_cast<std::size_t>(DataType::f32) == 3 &&
               static_cast<std::size_t>(DataType::f64) == 4 && static_cast<std::size_t>(DataType::f16) == 5 &&
@@ -22,7 +24,6 @@ static_assert(static_cast<std::size_t>(ReduceOp::sum) == 0 && static_cast<std::s
               static_cast<std::size_t>(ReduceOp::prod) == 4);
 
 #if defined(DDL_X86_KERNELS)
-constexpr std::size_t cache_line = 64;
 
 InstructionSet find_instruction_set() noexcept {
   __builtin_cpu_init();  // covers what the operating system saves, too
