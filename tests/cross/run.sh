@@ -45,11 +45,11 @@ if [ ! -e "$root" ]; then
   # The release alone: a mirror may keep its updates for other architectures incomplete.
   release=$(. /etc/os-release && echo "$VERSION_CODENAME")
   # shellcheck disable=SC2016
-  archive=$(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' "Release: $release")
+  mapfile -t archive < <(apt-get indextargets --format 'deb $(REPO_URI) $(RELEASE) $(COMPONENT)' 'Created-By: Packages' "Release: $release")
   mkdir -p "$build"
   rm -rf "$root.new"
   mmdebstrap --variant=minbase --architectures="$architecture" --include="libstdc++-12-dev ${packages//$'\n'/ }" \
-    "$release" "$root.new" "$archive"
+    "$release" "$root.new" "${archive[@]}"
   # Absolute links would lead the cross compiler out of the root.
   find "$root.new" -xdev -type l -lname '/*' -print0 | while IFS= read -r -d '' link; do
     ln -snf "$(realpath -sm --relative-to="$(dirname "$link")" "$root.new$(readlink "$link")")" "$link"
