@@ -17,7 +17,7 @@ constexpr std::size_t most_receiving_blocks = 64;
 constexpr std::size_t most_sending = 256;
 constexpr std::size_t most_sending_narrow = 64;  // each takes a block of `receiving_`
 constexpr int runs_at_a_time = 8;
-/// Limit for calls that run in the order of the list.
+/// Limit for calls of copied memory that run in the order of the list.
 constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
 
 }  // namespace
