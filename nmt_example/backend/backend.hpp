@@ -342,7 +342,7 @@ class Backend {
       scale_layer(scaling, *step, sums.row_range(i, 1).as<double>(), second_moment, layers[i]);
     }
   }
-  /// result (one f64) = the largest absolute value of x, contiguous; 0 if it is empty. Undefined with NaN.
+  /// result (one f64) = max(result, the largest absolute value of x, contiguous). Undefined with NaN.
   virtual void largest_magnitude(const Tensor& x, const Tensor& result) = 0;
   /// `nmt::end_step` on what the pointers refer to, all in the backend's memory.
   virtual void end_step(const StepRules& rules, const StepInput& input, StepState* state,

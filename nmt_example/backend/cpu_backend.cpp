@@ -483,7 +483,8 @@ class CpuBackend final : public Backend {
         });
       }
     });
-    *result.as<double>() = static_cast<double>(std::ranges::max(parts));
+    double& largest = *result.as<double>();
+    largest = std::max(largest, static_cast<double>(std::ranges::max(parts)));
   }
 
  private:

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,8 +21,12 @@ class DeviceLink {
   /// Marks work queued on the stream from now on as the part of the step with this name, for the timeline; an
   /// empty name ends the part.
   virtual void part(std::string_view name, ddl::DeviceStream stream) = 0;
-  /// Queues the replacement of each value (f64, contiguous) by its sum over all ranks. Collective.
-  virtual void sum(const Tensor& values, ddl::DeviceStream stream) = 0;
+  /// Zeroed memory of the device that all ranks can reach, so that reductions in it need no copies. As many
+  /// bytes on all ranks. Valid while this lives. Collective; throws `unsupported`, agreed, if there is too
+  /// little.
+  virtual void* allocate(std::size_t bytes) = 0;
+  /// Queues the replacement of each value (f64, contiguous) by its reduction over all ranks. Collective.
+  virtual void reduce(const Tensor& values, ddl::ReduceOp op, ddl::DeviceStream stream) = 0;
   /// A reducer for gradients in the device's memory; this must outlive it. Collective.
   virtual ddl::GradientReducer make_reducer(std::vector<ddl::Gradient> gradients,
                                             const ddl::GradientReducerOptions& options) = 0;

@@ -462,9 +462,8 @@ class ReferenceBackend final : public Backend {
   }
 
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
-    double largest = 0;
+    double& largest = *result.as<double>();
     for_each(x, [&](Index r, Index c) { largest = std::max(largest, std::abs(at(x, r, c))); });
-    *result.as<double>() = largest;
   }
 };
 

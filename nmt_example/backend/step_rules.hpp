@@ -88,13 +88,22 @@ NMT_HOST_DEVICE StepFactors step_factors(double gradient_scale, double learning_
           true};
 }
 
+/// For a step of gradient descent that moves the average of parameters as update `step`, counted from 1,
+/// does: by 1 - d of its distance, d = min(decay, (1 + step) / (10 + step)), so that the first parameters are
+/// soon forgotten (TensorFlow's ExponentialMovingAverage with num_updates).
+NMT_HOST_DEVICE StepFactors average_factors(double decay, std::int64_t step) {
+  const auto t = static_cast<double>(step);
+  return {.gradient_scale = -1, .learning_rate = 1 - std::min(decay, (1 + t) / (10 + t)), .step = step};
+}
+
 /// What training carries from step to step.
 struct StepState {
   LossScale loss_scale;
-  std::int64_t done = 0;      ///< Updates.
-  std::int32_t left_out = 0;  ///< Steps without a break that were left out until now.
-  bool halted = false;        ///< Training has diverged: no later step is taken.
-  StepFactors factors;        ///< Of the newest step.
+  std::int64_t done = 0;        ///< Updates.
+  std::int32_t left_out = 0;    ///< Steps without a break that were left out until now.
+  bool halted = false;          ///< Training has diverged: no later step is taken.
+  StepFactors factors;          ///< Of the newest step.
+  StepFactors average_factors;  ///< The same for the parameters' moving average.
 };
 
 /// The same in all steps.
@@ -104,6 +113,7 @@ struct StepRules {
   /// The loss is the sum over words divided by the sentences of the batch, as tensorflow/nmt's; else by
   /// words.
   bool loss_per_sentence = false;
+  double average_decay = 0;  ///< Of the parameters' moving average.
 };
 
 /// A step that has been computed and reduced.
@@ -139,7 +149,7 @@ inline constexpr std::int32_t most_left_out = 50;
 
 NMT_HOST_DEVICE void end_step(const StepRules& rules, const StepInput& input, StepState& state,
                               StepRecord& record) {
-  state.factors.takes = false;
+  state.factors.takes = state.average_factors.takes = false;
   record = {};
   if (state.halted) return;
   const ddl::DeviceOutcome& reduced = *input.reduced;
@@ -165,6 +175,7 @@ NMT_HOST_DEVICE void end_step(const StepRules& rules, const StepInput& input, St
     ++state.done;
     state.factors =
         step_factors(gradient_scale * clip, record.learning_rate, rules.beta1, rules.beta2, state.done);
+    state.average_factors = average_factors(rules.average_decay, state.done);
     record.end = StepEnd::taken;
   }
   record.done = state.done;

@@ -54,11 +54,6 @@ struct Tensor {
 
 /// The stride of rows that begin at multiples of 16 bytes, as tensor cores need, whatever the type.
 constexpr std::int64_t aligned_stride(std::int64_t cols) noexcept { return (cols + 7) / 8 * 8; }
-/// The stride of a product's result in fp32, or of its 16-bit copy, whose factors have this type. In fp32
-/// alone, rows have no gaps.
-constexpr std::int64_t product_stride(std::int64_t cols, ddl::DataType factors) noexcept {
-  return ddl::size_of(factors) == 2 ? aligned_stride(cols) : cols;
-}
 
 /// A view of 32-bit integers (token ids, lengths, sample numbers) in a backend's memory.
 struct Indices {

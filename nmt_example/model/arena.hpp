@@ -1,8 +1,11 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <memory>
+#include <span>
+#include <vector>
 
 #include "nmt_example/backend/backend.hpp"
 
@@ -54,6 +57,30 @@ class Arena {
   std::shared_ptr<void> block_;
   std::size_t capacity_ = 0;
   std::size_t used_ = 0;
+};
+
+/// Values for several places in a stretch of a backend's memory, which one copy brings there.
+class Staging {
+ public:
+  /// The stretch is [first, last). Places that nothing is put in become 0.
+  void begin(void* first, const void* last) {
+    first_ = static_cast<std::byte*>(first);
+    bytes_.assign(static_cast<std::size_t>(static_cast<const std::byte*>(last) - first_), std::byte{});
+  }
+  void put(const void* place, std::span<const std::byte> values) {
+    const auto at = static_cast<std::size_t>(static_cast<const std::byte*>(place) - first_);
+    assert(at + values.size() <= bytes_.size());
+    std::copy(values.begin(), values.end(), bytes_.data() + at);
+  }
+  void put(const Indices& place, std::span<const std::int32_t> values) {
+    assert(static_cast<std::int64_t>(values.size()) <= place.size);
+    put(place.data, std::as_bytes(values));
+  }
+  void upload(Backend& backend) const { backend.upload_bytes(first_, bytes_); }
+
+ private:
+  std::byte* first_ = nullptr;
+  std::vector<std::byte> bytes_;
 };
 
 }  // namespace nmt

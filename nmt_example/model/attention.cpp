@@ -40,13 +40,16 @@ void Attention::plan(Arena& arena, const AttentionShape& shape, std::int64_t row
   rows_ = rows;
   keys_ = arena.take(shape.source_steps * shape.sentences, units_);
   if (value_kernel_) values_ = arena.take(keys_.rows, value_columns_);
-  weights_ = arena.take(steps * rows, shape.source_steps);
+  const auto take_scores = [&] {
+    return arena.take(steps * rows, aligned_stride(shape.source_steps)).col_range(0, shape.source_steps);
+  };
+  weights_ = take_scores();
   if (additive()) queries_ = arena.take(steps * rows, units_);
   if (normed()) direction_ = arena.take_full(1, units_);
   if (!training) return;
   d_keys_ = arena.take(keys_.rows, units_);
   if (value_kernel_) d_values_ = arena.take(keys_.rows, value_columns_);
-  d_scores_ = arena.take(weights_.rows, shape.source_steps);
+  d_scores_ = take_scores();
   d_queries_ = arena.take(steps * rows, units_);
   if (normed()) d_direction_ = arena.take_full(1, units_);
 }

@@ -157,15 +157,6 @@ BatchLoss Model::evaluate(const BatchView& batch) {
           std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};
 }
 
-/// The ids of padded steps, which nothing depends on, are 0.
-void Model::upload_ids(const Indices& to, std::span<const std::int32_t> ids) {
-  const auto count = static_cast<std::int64_t>(ids.size());
-  backend_.upload(to, ids);
-  if (count == to.size) return;
-  host_padding_.assign(static_cast<std::size_t>(to.size - count), 0);
-  backend_.upload(to.range(count, to.size - count), host_padding_);
-}
-
 /// The rows that have a target word. Where the loss is recorded, some of the others are added, with no target
 /// (-1), so that most batches of a shape have a number of rows that there was before.
 void Model::list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records) {
@@ -195,6 +186,26 @@ void Model::sort_by_sentence(const BatchView& batch) {
     host_targets_[i] = batch.target_out[static_cast<std::size_t>(host_rows_[i])];
 }
 
+/// Everything of a batch, in one copy. The ids of padded steps, which nothing depends on, are 0. Returns the
+/// samples that dropout is for.
+Indices Model::upload_batch(const BatchView& batch, const DropoutSettings& dropout) {
+  staging_.begin(source_.data, sums_.data);
+  staging_.put(source_, batch.source);
+  staging_.put(source_lengths_, batch.source_lengths);
+  staging_.put(target_in_, batch.target_in);
+  const std::int64_t samples = dropout.per_sentence ? samples_.size : batch.sentences;
+  for (std::int64_t row = 0; row < samples; row += batch.sentences)
+    staging_.put(samples_.range(row, batch.sentences), batch.samples);
+  staging_.put(loss_rows_, host_rows_);
+  staging_.put(targets_, host_targets_);
+  for (std::size_t i = 0; i < layout_.dropout_sites.size(); ++i) {
+    const PhiloxKey key = DropoutKey{dropout.seed, dropout.step, layout_.dropout_sites[i]}.philox_key();
+    staging_.put(dropout_keys_ + i, std::as_bytes(std::span(&key, 1)));
+  }
+  staging_.upload(backend_);
+  return samples_.range(0, samples);
+}
+
 void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
                 const ReadyFunction* ready, const Tensor& sums, GradientUse use,
                 std::vector<double>* sentence_losses) {
@@ -221,24 +232,8 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
   if (sentence_losses != nullptr) sort_by_sentence(batch);
   const auto words = static_cast<std::int64_t>(host_rows_.size());
   plan(sizes, training);
-  upload_ids(source_, batch.source);
-  backend_.upload(source_lengths_, batch.source_lengths);
-  upload_ids(target_in_, batch.target_in);
-  host_samples_.assign(batch.samples.begin(), batch.samples.end());
-  if (dropout.per_sentence) {
-    for (auto row = batch.samples.size(); row < static_cast<std::size_t>(samples_.size); ++row)
-      host_samples_.push_back(host_samples_[row - batch.samples.size()]);
-  }
-  const Indices samples = samples_.range(0, static_cast<std::int64_t>(host_samples_.size()));
-  backend_.upload(samples, host_samples_);
-  backend_.upload(loss_rows_.range(0, words), host_rows_);
-  backend_.upload(targets_.range(0, words), host_targets_);
+  const Indices samples = upload_batch(batch, dropout);
   if (!training) backend_.zero(sums_);
-  host_keys_.clear();
-  for (const std::uint32_t site : layout_.dropout_sites)
-    host_keys_.push_back(DropoutKey{dropout.seed, dropout.step, site}.philox_key());
-  if (dropout.rate > 0 || dropout.output_rate > 0)
-    backend_.upload_bytes(dropout_keys_, std::as_bytes(std::span(host_keys_)));
 
   const auto tell = [&](std::string_view part) {
     if (training && on_part_) on_part_(part);
@@ -333,8 +328,7 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   samples_ = arena_.take_indices(sentences);
   row_indices_ = arena_.take_indices(5 * rows);
   const std::int64_t vocabulary = network_.projection.vocabulary();
-  log_probs_ =
-      arena_.take_full(rows, product_stride(vocabulary, model_.activations_)).col_range(0, vocabulary);
+  log_probs_ = arena_.take_full(rows, aligned_stride(vocabulary)).col_range(0, vocabulary);
   best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 3, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, rows);
@@ -355,8 +349,10 @@ void SearchModel::start(const BatchView& batch) {
   source_steps_ = padded_steps(backend_, batch.source_steps);
   arena_.reserve(backend_, workspace_bytes(sentences_, source_steps_));
   plan(sentences_, source_steps_);
-  model_.upload_ids(source_, batch.source);
-  backend_.upload(source_lengths_, batch.source_lengths);
+  staging_.begin(source_.data, samples_.data);
+  staging_.put(source_, batch.source);
+  staging_.put(source_lengths_, batch.source_lengths);
+  staging_.upload(backend_);
   rows_ = padded_rows_ = sentences_;
   source_rows_.clear();
   sentence_of_row_.resize(static_cast<std::size_t>(sentences_));

@@ -113,7 +113,7 @@ class Model {
   [[nodiscard]] BatchLimits padded(const BatchView& batch) const;
   void list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records);
   void sort_by_sentence(const BatchView& batch);
-  void upload_ids(const Indices& to, std::span<const std::int32_t> ids);
+  Indices upload_batch(const BatchView& batch, const DropoutSettings& dropout);
 
   Backend& backend_;
   ModelShape shape_;
@@ -127,9 +127,9 @@ class Model {
 
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
   PhiloxKey* dropout_keys_ = nullptr;
-  std::vector<PhiloxKey> host_keys_;
-  Tensor sums_;  // of `evaluate`
-  std::vector<std::int32_t> host_rows_, host_targets_, host_padding_, host_samples_;
+  Staging staging_;  // for all of these
+  Tensor sums_;      // of `evaluate`
+  std::vector<std::int32_t> host_rows_, host_targets_;
   const double* loss_scale_ = nullptr;
   std::vector<int> missing_;  // see BackwardProgress
   AddedGradients added_;
@@ -181,6 +181,7 @@ class SearchModel {
   std::int64_t source_steps_ = 0;
   std::int64_t rows_ = 0, padded_rows_ = 0;  // of the last step
   Indices source_, source_lengths_, samples_;
+  Staging staging_;      // for the source and its lengths
   Indices row_indices_;  // of the step, see SearchRows
   std::shared_ptr<void> word_products_;
   std::int64_t expected_rows_ = 0;

@@ -33,8 +33,8 @@ OutputProjection::OutputProjection(ParameterLayout& layout, const ModelShape& sh
   if (shape.sampled_words > 0) sampled_.emplace(vocabulary_, shape.sampled_words);
 }
 
-OutputProjection::Weights OutputProjection::all_words(const StepContext& step, ddl::DataType factors) const {
-  const std::int64_t rows = product_stride(vocabulary_, factors);
+OutputProjection::Weights OutputProjection::all_words(const StepContext& step) const {
+  const std::int64_t rows = aligned_stride(vocabulary_);
   return {true,
           vocabulary_,
           with_rows(step.value(kernel_), rows),
@@ -43,11 +43,11 @@ OutputProjection::Weights OutputProjection::all_words(const StepContext& step, d
           bias_ ? step.gradient(*bias_) : Tensor()};
 }
 
-OutputProjection::Weights OutputProjection::some_words(const StepContext& step, ddl::DataType factors,
-                                                       std::int64_t first, std::int64_t count) const {
-  Weights weights = all_words(step, factors);
+OutputProjection::Weights OutputProjection::some_words(const StepContext& step, std::int64_t first,
+                                                       std::int64_t count) const {
+  Weights weights = all_words(step);
   weights.words = count;
-  weights.kernel = weights.kernel.row_range(first, product_stride(count, factors));
+  weights.kernel = weights.kernel.row_range(first, aligned_stride(count));
   if (bias_) weights.bias = weights.bias.col_range(first, count);
   return weights;
 }
@@ -66,8 +66,7 @@ void OutputProjection::compute_logits(Backend& backend, const Weights& weights, 
 
 void OutputProjection::plan(Arena& arena, const Backend& backend, std::int64_t rows, bool training) {
   compact_ = arena.take(rows, inputs_);
-  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)),
-                            product_stride(vocabulary_, compact_.type));
+  logits_ = arena.take_full(std::min(rows, backend.logits_rows(vocabulary_)), aligned_stride(vocabulary_));
   if (!training) return;
   d_compact_ = arena.take(rows, inputs_);
   if (!sampled_) return;
@@ -133,8 +132,8 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
   const bool samples = gradient && sampled_;
   const Tensor compact = compact_.row_range(0, rows.size);
   backend.gather_rows(output, rows, compact);
-  const Weights weights = samples ? sampled_words(step, words) : all_words(step, compact_.type);
-  const std::int64_t stride = product_stride(weights.words, compact_.type);
+  const Weights weights = samples ? sampled_words(step, words) : all_words(step);
+  const std::int64_t stride = aligned_stride(weights.words);
   const std::int64_t most = std::min(rows.size, logits_.size() / stride);
   // Blocks of equal size, or nearly so.
   const std::int64_t blocks = rows.size == 0 ? 0 : (rows.size + most - 1) / most;
@@ -167,7 +166,7 @@ void OutputProjection::loss(const StepContext& step, const Tensor& output, const
 
 void OutputProjection::log_probabilities(const StepContext& step, const Tensor& output,
                                          const Tensor& log_probs) {
-  compute_logits(step.backend, all_words(step, output.type), output, log_probs);
+  compute_logits(step.backend, all_words(step), output, log_probs);
   step.backend.log_softmax(log_probs);
 }
 
@@ -176,10 +175,10 @@ void OutputProjection::best_words(const StepContext& step, const Tensor& output,
   const auto [rows, columns] = step.backend.best_block();
   for (std::int64_t first = 0, count = 0; first < vocabulary_; first += count) {
     count = std::min(columns, vocabulary_ - first);
-    const Weights weights = some_words(step, output.type, first, count);
+    const Weights weights = some_words(step, first, count);
     for (std::int64_t begin = 0, n = 0; begin < output.rows; begin += n) {
       n = std::min(rows, output.rows - begin);
-      const Tensor block{logits.data, n, count, product_stride(count, output.type), logits.type};
+      const Tensor block{logits.data, n, count, aligned_stride(count), logits.type};
       compute_logits(step.backend, weights, output.row_range(begin, n), block);
       step.backend.best_log_softmax(block, first, vocabulary_, also, best.row_range(begin, n));
     }

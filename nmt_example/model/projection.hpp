@@ -50,11 +50,9 @@ class OutputProjection {
     Tensor kernel, bias, d_kernel, d_bias;
   };
 
-  /// For products of factors of this type.
-  [[nodiscard]] Weights all_words(const StepContext& step, ddl::DataType factors) const;
+  [[nodiscard]] Weights all_words(const StepContext& step) const;
   /// For logits alone.
-  [[nodiscard]] Weights some_words(const StepContext& step, ddl::DataType factors, std::int64_t first,
-                                   std::int64_t count) const;
+  [[nodiscard]] Weights some_words(const StepContext& step, std::int64_t first, std::int64_t count) const;
   Weights sampled_words(const StepContext& step, std::span<const std::int32_t> words);
   void add_sampled_gradients(const StepContext& step, const Weights& weights);
   /// c = a op(kernel)

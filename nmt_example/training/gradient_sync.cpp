@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "ddl/error.hpp"
 #include "ddl/log.hpp"
 
@@ -39,27 +41,33 @@ Tensor tensor_of(const ddl::NamedTensor& values) {
 
 }  // namespace
 
-GradientSync::GradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model)
+std::shared_ptr<DeviceLink> connect_devices(ddl::Context& context, const Backend& backend) {
+  if (backend.stream() == nullptr) return nullptr;
+  try {
+    return open_device_link(context);
+  } catch (const ddl::Error& error) {
+    if (error.code() != ddl::ErrorCode::unsupported || context.options().strict) throw;
+    context.log().notice(fmt::format("gradients go through the host's memory, because {}", error.what()));
+    return nullptr;
+  }
+}
+
+GradientSync::GradientSync(ddl::Context& context, const Options& options, Backend& backend,
+                           std::shared_ptr<DeviceLink> link, Model& model)
     : context_(context),
       backend_(backend),
       in_rows_(options.sparse_embeddings),
-      values_(values_of(model.parameters())) {
+      values_(values_of(model.parameters())),
+      link_(std::move(link)) {
   const ddl::GradientReducerOptions how = {
       .gradients = ddl::GradientKind::sum,
       .wire = options.gradient_wire,
       .sharded_update = options.sharded_update,
       .leave_sums = true,
       .narrow_sums = model.parameters().gradient_type() != backend.type()};
-  if (backend.stream() != nullptr) {
-    try {
-      link_ = open_device_link(context);
-      reducer_.emplace(link_->make_reducer(in_rows(gradients_in_place(model), model, options), how));
-      return;
-    } catch (const ddl::Error& error) {
-      if (error.code() != ddl::ErrorCode::unsupported || context.options().strict) throw;
-      link_.reset();
-      context.log().notice(fmt::format("gradients go through the host's memory, because {}", error.what()));
-    }
+  if (link_) {
+    reducer_.emplace(link_->make_reducer(in_rows(gradients_in_place(model), model, options), how));
+    return;
   }
   outcome_ = backend.allocate(sizeof(ddl::DeviceOutcome));
   gradients_.emplace(backend, gradients_of(model.parameters()));
@@ -100,11 +108,11 @@ void GradientSync::check() {
   if (link_) reducer_->result();
 }
 
-void GradientSync::sum_over_ranks(const Tensor& values) {
-  if (link_) return link_->sum(values, backend_.stream());
+void GradientSync::reduce_over_ranks(const Tensor& values, ddl::ReduceOp op) {
+  if (link_) return link_->reduce(values, op, backend_.stream());
   sums_.resize(static_cast<std::size_t>(values.size()));
   backend_.download(values, std::span(sums_));
-  context_.communicator().all_reduce(std::span(sums_));
+  context_.communicator().all_reduce(std::span(sums_), op);
   backend_.upload_bytes(values.data, std::as_bytes(std::span(sums_)));
 }
 

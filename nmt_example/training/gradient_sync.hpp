@@ -21,14 +21,18 @@
 
 namespace nmt {
 
+/// The connection between the ranks' devices, or null for a backend on the host. If devices cannot be
+/// connected, also null, and the log says why, or, with ContextOptions::strict, `unsupported`. Collective.
+std::shared_ptr<DeviceLink> connect_devices(ddl::Context& context, const Backend& backend);
+
 /// Reduces a model's gradients over all ranks where they are: in the host's memory, or on a device in the
-/// order of the backend's stream. If devices cannot be connected, their gradients go through the host's
-/// memory, and the log says so. A step is as with ddl::GradientReducer: `begin`, `ready` for each gradient,
-/// `finish`. Not thread-safe.
+/// order of the backend's stream. Without a `link`, a device's gradients go through the host's memory. A step
+/// is as with ddl::GradientReducer: `begin`, `ready` for each gradient, `finish`. Not thread-safe.
 class GradientSync {
  public:
   /// Collective; errors are agreed. All arguments must outlive it.
-  GradientSync(ddl::Context& context, const Options& options, Backend& backend, Model& model);
+  GradientSync(ddl::Context& context, const Options& options, Backend& backend,
+               std::shared_ptr<DeviceLink> link, Model& model);
   GradientSync(const GradientSync&) = delete;
   GradientSync& operator=(const GradientSync&) = delete;
 
@@ -50,8 +54,8 @@ class GradientSync {
   /// Waits for the last step. Throws what went wrong in the steps so far.
   void check();
 
-  /// Replaces each of the backend's f64 `values` by its sum over all ranks. Collective.
-  void sum_over_ranks(const Tensor& values);
+  /// Replaces each of the backend's f64 `values` by its reduction over all ranks. Collective.
+  void reduce_over_ranks(const Tensor& values, ddl::ReduceOp op);
 
   /// With --sharded_update: the elements that this rank updates; see ddl::GradientReducer.
   [[nodiscard]] std::span<const ddl::GradientPiece> shards() const { return reducer_->shards(); }
@@ -74,12 +78,12 @@ class GradientSync {
   Backend& backend_;
   bool in_rows_;
   std::vector<NamedView> values_;         // the model's parameters
-  std::unique_ptr<DeviceLink> link_;      // null: gradients are reduced in the host's memory
+  std::shared_ptr<DeviceLink> link_;      // null: gradients are reduced in the host's memory
   std::optional<HostMirror> gradients_;   // on the host, if there is no link
   std::optional<HostMirror> parameters_;  // on the host, for `gather`
   std::optional<ddl::GradientReducer> reducer_;
   std::shared_ptr<void> outcome_;              // of the last step, if there is no link
-  std::vector<double> sums_;                   // host copies of `sum_over_ranks`, if there is no link
+  std::vector<double> sums_;                   // host copies of `reduce_over_ranks`, if there is no link
   std::vector<std::vector<float>> residuals_;  // host copies of a device's residuals
 };
 

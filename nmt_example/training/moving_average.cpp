@@ -1,11 +1,9 @@
 #include "nmt_example/training/moving_average.hpp"
 
-#include <algorithm>
-
 namespace nmt {
 
-MovingAverage::MovingAverage(Backend& backend, ParameterSet& parameters, double decay)
-    : backend_(backend), parameters_(parameters), decay_(decay), memory_(backend.allocate(bytes())) {}
+MovingAverage::MovingAverage(Backend& backend, ParameterSet& parameters)
+    : backend_(backend), parameters_(parameters), memory_(backend.allocate(bytes())) {}
 
 std::size_t MovingAverage::bytes() const noexcept {
   return static_cast<std::size_t>(parameters_.layout().extent) * ddl::size_of(backend_.type());
@@ -19,11 +17,9 @@ Tensor MovingAverage::average() const {
 
 void MovingAverage::restart() { backend_.copy(parameters_.values(), average()); }
 
-void MovingAverage::update(std::int64_t number) {
-  const auto t = static_cast<double>(number);
-  // Gradient descent on |parameters - average|^2 / 2.
-  const UpdateSettings settings{
-      .learning_rate = 1 - std::min(decay_, (1 + t) / (10 + t)), .gradient_scale = -1, .weight_decay = 1};
+void MovingAverage::update(const StepFactors* factors) {
+  // Gradient descent on |parameters - average|^2 / 2, whose weight decay is the average's part.
+  const UpdateSettings settings{.factors = factors, .weight_decay = 1};
   backend_.update(UpdateRule::sgd, {.values = average(), .gradients = parameters_.values(), .m = {}, .v = {}},
                   settings);
 }

@@ -1,6 +1,6 @@
 #pragma once
 
-#include <cstdint>
+#include <cstddef>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,18 +11,18 @@
 
 namespace nmt {
 
-/// The exponential moving average of a model's parameters (Polyak and Juditsky 1992). After update t, counted
-/// from 1: average += (1 - d) (parameters - average), d = min(decay, (1 + t) / (10 + t)), so that the first
-/// parameters are soon forgotten (TensorFlow's ExponentialMovingAverage with num_updates). Memory: as many
-/// values as parameters. Cost of an update: two reads and a write of each.
+/// The exponential moving average of a model's parameters (Polyak and Juditsky 1992): after each update,
+/// average += (1 - d) (parameters - average), d as `average_factors` says. Memory: as many values as
+/// parameters. Cost of an update: two reads and a write of each.
 class MovingAverage {
  public:
-  MovingAverage(Backend& backend, ParameterSet& parameters, double decay);
+  MovingAverage(Backend& backend, ParameterSet& parameters);
 
   /// Starts again from the parameters as they are.
   void restart();
-  /// To be called after update `number`. Queued on the backend.
-  void update(std::int64_t number);
+  /// To be called after an update, whose `StepState::average_factors`, in the backend's memory, are these.
+  /// Queued on the backend.
+  void update(const StepFactors* factors);
   /// The averages of the parameters, by the parameters' names.
   [[nodiscard]] std::vector<NamedView> values() const;
   [[nodiscard]] std::size_t bytes() const noexcept;
@@ -46,7 +46,6 @@ class MovingAverage {
 
   Backend& backend_;
   ParameterSet& parameters_;
-  double decay_;
   std::shared_ptr<void> memory_;
 };
 

@@ -61,13 +61,14 @@ double resident_memory() {
   return static_cast<double>(resident) * static_cast<double>(sysconf(_SC_PAGESIZE));
 }
 
-/// Gradients that a host's ranks reduce in place; null if the host cannot access the backend's memory.
-std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend, const ModelShape& shape,
+/// Memory for gradients that ranks reduce in place; null if the ranks have none in common.
+std::shared_ptr<void> shared_gradients(ddl::Context& context, const Backend& backend,
+                                       const std::shared_ptr<DeviceLink>& link, const ModelShape& shape,
                                        const ModelTypes& types) {
-  if (!backend.host_accessible()) return nullptr;
-  const auto values = static_cast<std::size_t>(parameter_layout(shape).extent);
-  return ddl::allocate_bytes(context, values * ddl::size_of(types.gradients.value_or(backend.type())))
-      .release();
+  const std::size_t bytes = static_cast<std::size_t>(parameter_layout(shape).extent) *
+                            ddl::size_of(types.gradients.value_or(backend.type()));
+  if (link) return {link, link->allocate(bytes)};
+  return backend.host_accessible() ? ddl::allocate_bytes(context, bytes).release() : nullptr;
 }
 
 std::optional<SentenceNoise> noise_of(ddl::Context& context, const Options& options,
@@ -83,7 +84,7 @@ std::optional<SentenceNoise> noise_of(ddl::Context& context, const Options& opti
 
 std::optional<MovingAverage> average_of(const Options& options, Backend& backend, ParameterSet& parameters) {
   if (options.ema_decay == 0) return {};
-  return std::optional<MovingAverage>(std::in_place, backend, parameters, options.ema_decay);
+  return std::optional<MovingAverage>(std::in_place, backend, parameters);
 }
 
 template <typename T>
@@ -120,17 +121,18 @@ class Trainer {
         epochs_(epochs),
         backend_(backend),
         memory_before_(resident_memory()),
+        link_(connect_devices(context, backend)),
         model_(
             backend, model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
             batch_limits(options, train_).front(),
-            shared_gradients(context, backend,
+            shared_gradients(context, backend, link_,
                              model_shape(options, vocabularies_.source.size(), vocabularies_.target.size()),
                              model_types(options, backend)),
             model_types(options, backend)),
         optimizer_(backend, model_.parameters(), options),
         noise_(noise_of(context, options, vocabularies_)),
         average_(average_of(options, backend, model_.parameters())),
-        step_(context, options, train_, backend, model_, optimizer_, pointer_to(noise_),
+        step_(context, options, train_, backend, link_, model_, optimizer_, pointer_to(noise_),
               pointer_to(average_)),
         scorer_(context, options, texts_, vocabularies_, backend, model_, checkpoint),
         last_step_(last_step),
@@ -567,7 +569,8 @@ class Trainer {
   GivenEmbeddings given_;
   Epochs epochs_;
   Backend& backend_;
-  double memory_before_;  // resident, before the model
+  double memory_before_;              // resident, before the model
+  std::shared_ptr<DeviceLink> link_;  // between devices
   Model model_;
   Optimizer optimizer_;
   std::optional<SentenceNoise> noise_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <utility>
 
 #include "ddl/drift_check.hpp"
 #include "nmt_example/training/evaluation.hpp"
@@ -18,7 +19,8 @@ StepRules rules_of(const Options& options) {
   return {.max_gradient_norm = options.max_gradient_norm,
           .beta1 = options.adam_beta1,
           .beta2 = options.adam_beta2,
-          .loss_per_sentence = options.loss_per == LossPer::sentence};
+          .loss_per_sentence = options.loss_per == LossPer::sentence,
+          .average_decay = options.ema_decay};
 }
 
 ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& options) {
@@ -31,6 +33,19 @@ ddl::LearningRateScaling scaled_schedule(ddl::Context& context, const Options& o
            .unit = options.lr_schedule_unit}};
 }
 
+/// Steps that are queued before one has been timed, and seconds for which later ones may keep the device
+/// busy.
+constexpr std::size_t first_queued = 8;
+constexpr double most_queued_seconds = 2;
+
+/// There is memory for so many.
+std::size_t most_queued(const Options& options, const Backend& backend) {
+  constexpr std::int64_t most = 1024;
+  return backend.host_accessible()
+             ? 1
+             : static_cast<std::size_t>(std::clamp<std::int64_t>(options.steps_per_stats, 1, most));
+}
+
 /// The index of a side's embedding; that of no parameter if the side has none.
 std::size_t embedding_of(const Model& model, const ParameterLayout& layout, Side side) {
   const std::string name = embedding_name(model.shape(), side);
@@ -40,8 +55,8 @@ std::size_t embedding_of(const Model& model, const ParameterLayout& layout, Side
 }  // namespace
 
 TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset,
-                           Backend& backend, Model& model, Optimizer& optimizer, SentenceNoise* noise,
-                           MovingAverage* average)
+                           Backend& backend, std::shared_ptr<DeviceLink> link, Model& model,
+                           Optimizer& optimizer, SentenceNoise* noise, MovingAverage* average)
     : context_(context),
       options_(options),
       dataset_(dataset),
@@ -51,19 +66,25 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
       noise_(noise),
       average_(average),
       phases_(context, options, dataset),
-      gradients_(context, options, backend, model),
+      gradients_(context, options, backend, std::move(link), model),
       scaling_(scaled_schedule(context, options)),
       ready_([this](std::size_t index) { report_ready(index); }),
       source_embedding_(embedding_of(model, model.parameters().layout(), Side::encoder)),
       target_embedding_(embedding_of(model, model.parameters().layout(), Side::decoder)),
       rules_(rules_of(options)),
       measures_(make_loss_scale(options, activation_type(options, backend)).measures()),
-      memory_(backend.allocate(sizeof(Memory))) {
+      most_queued_(most_queued(options, backend)),
+      timely_queued_(std::min(most_queued_, first_queued)),
+      memory_(backend.allocate(sizeof(Memory))),
+      rates_memory_(backend.allocate(most_queued_ * sizeof(double))),
+      records_memory_(backend.allocate(most_queued_ * sizeof(StepRecord))) {
   StepState first;
   first.loss_scale = make_loss_scale(options, activation_type(options, backend));
   set_state(first);
   model.scale_loss(&memory()->state.loss_scale.value);
-  queued_.reserve(most_queued);
+  rates_.resize(most_queued_);
+  queued_.reserve(most_queued_);
+  records_of_queue_.reserve(most_queued_);
   model.on_part([this](std::string_view part) {
     part_.reset();
     part_.emplace(context_.timeline().scope(part));
@@ -79,7 +100,8 @@ TrainingStep::TrainingStep(ddl::Context& context, const Options& options, const 
 
 void TrainingStep::take_shards() {
   if (!options_.sharded_update) return;
-  optimizer_.take(gradients_.shards(), [this](const Tensor& sums) { gradients_.sum_over_ranks(sums); });
+  optimizer_.take(gradients_.shards(),
+                  [this](const Tensor& sums) { gradients_.reduce_over_ranks(sums, ddl::ReduceOp::sum); });
 }
 
 void TrainingStep::restore(const SavedRun& saved) {
@@ -163,38 +185,32 @@ void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse
 
 /// The largest absolute sum of gradients over all ranks, with the loss scale.
 void TrainingStep::measure_largest_gradient() {
-  const Tensor result(&memory()->magnitude, 1, 1, 1, ddl::DataType::f64);
+  const Tensor largest(&memory()->magnitude, 1, 1, 1, ddl::DataType::f64);
+  backend_.zero(largest);
   const ParameterSet& parameters = model_.parameters();
-  if (!options_.sharded_update) return backend_.largest_magnitude(parameters.gradients(), result);
-  double largest[1] = {0};
+  if (!options_.sharded_update) return backend_.largest_magnitude(parameters.gradients(), largest);
   for (const ddl::GradientPiece& piece : gradients_.shards()) {
     const Tensor gradient = parameters.gradient(piece.gradient);
     backend_.largest_magnitude(
         gradient.reshaped(1, gradient.size())
             .col_range(static_cast<std::int64_t>(piece.first), static_cast<std::int64_t>(piece.count)),
-        result);
-    double of_these[1];
-    backend_.download(result, std::span(of_these));
-    largest[0] = std::max(largest[0], of_these[0]);
+        largest);
   }
-  context_.communicator().all_reduce(std::span(largest), ddl::ReduceOp::max);
-  backend_.upload_bytes(&memory()->magnitude, std::as_bytes(std::span(largest)));
+  gradients_.reduce_over_ranks(largest, ddl::ReduceOp::max);
 }
 
 std::size_t TrainingStep::room() const {
-  if (backend_.host_accessible()) return queued_.empty() ? 1 : 0;
   // A phase's steps are queued when it is known that they belong to it.
   const std::uint64_t next = done_ + queued_.size();
-  return phases_.number(next) == phases_.number(done_) ? most_queued - queued_.size() : 0;
+  const std::size_t most = phases_.number(next) == phases_.number(done_) ? timely_queued_ : 0;
+  return most - std::min(most, queued_.size());
 }
 
 void TrainingStep::begin_queue() {
   begin_ = std::chrono::steady_clock::now();
-  std::array<double, most_queued> rates{};
-  const std::size_t count = backend_.host_accessible() ? 1 : most_queued;
-  for (std::size_t i = 0; i < count; ++i)
-    rates[i] = learning_rate_factor_ * scaling_.learning_rate(done_ + i);
-  backend_.upload_bytes(&memory()->learning_rates, std::as_bytes(std::span(rates).first(count)));
+  for (std::size_t i = 0; i < rates_.size(); ++i)
+    rates_[i] = learning_rate_factor_ * scaling_.learning_rate(done_ + i);
+  backend_.upload_bytes(learning_rates(), std::as_bytes(std::span(rates_)));
 }
 
 void TrainingStep::queue() {
@@ -207,43 +223,49 @@ void TrainingStep::queue() {
   const ddl::DeviceOutcome* const reduced = gradients_.finish();
   const auto update = context_.timeline().scope("optimizer");
   if (measures_) measure_largest_gradient();
+  StepState& state = memory()->state;
   backend_.end_step(rules_,
                     {.sentences = static_cast<double>(share_.global_samples),
-                     .learning_rates = memory()->learning_rates.data(),
+                     .learning_rates = learning_rates(),
                      .first = static_cast<std::int64_t>(done_),
                      .reduced = reduced,
                      .loss_sum = memory()->loss_sums,
                      .magnitude = &memory()->magnitude},
-                    &memory()->state, &memory()->records[queued_.size() - 1]);
-  optimizer_.update(&memory()->state.factors);
+                    &state, records() + queued_.size() - 1);
+  optimizer_.update(&state.factors);
   gradients_are_zero_ = optimizer_.is_whole();
   if (options_.sharded_update) gradients_.gather();
-  if (average_ != nullptr) average_->update(static_cast<std::int64_t>(done_ + queued_.size()));
+  if (average_ != nullptr) average_->update(&state.average_factors);
 }
 
 std::vector<TrainingStep::Result> TrainingStep::collect(bool want_stop, const ddl::CheckpointVotes& votes) {
   gradients_.check();
-  std::array<StepRecord, most_queued> records;
-  backend_.download_bytes(memory()->records.data(),
-                          std::as_writable_bytes(std::span(records).first(queued_.size())));
-  sums_.assign({want_stop ? 1.0 : 0.0, votes[0], votes[1], votes[2]});
+  records_of_queue_.resize(queued_.size());
+  backend_.download_bytes(records(), std::as_writable_bytes(std::span(records_of_queue_)));
+  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() /
+                         static_cast<double>(queued_.size());
+  sums_.assign({want_stop ? 1.0 : 0.0, votes[0], votes[1], votes[2], seconds});
+  const std::size_t of_steps = sums_.size();
   for (std::size_t i = 0; i < queued_.size(); ++i) {
-    sums_.push_back(records[i].loss_sum);
+    sums_.push_back(records_of_queue_[i].loss_sum);
     sums_.push_back(static_cast<double>(queued_[i].words));
   }
   context_.communicator().all_reduce(std::span(sums_));
+  const double timely = most_queued_seconds * context_.size() / sums_[4];
+  timely_queued_ = timely < static_cast<double>(most_queued_)
+                       ? std::max<std::size_t>(static_cast<std::size_t>(timely), 1)
+                       : most_queued_;
 
   std::vector<Result> results;
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count() /
-                         static_cast<double>(queued_.size());
   for (std::size_t i = 0; i < queued_.size(); ++i) {
-    Result result = result_of(records[i], sums_[4 + 2 * i], sums_[5 + 2 * i], queued_[i].phase);
+    const StepRecord& record = records_of_queue_[i];
+    Result result = result_of(record, sums_[of_steps + 2 * i], sums_[of_steps + 2 * i + 1], queued_[i].phase);
     result.report.seconds = seconds;
     result.report.hidden = gradients_.hidden_share();
     result.stop = sums_[0] > 0;
     result.votes = {sums_[1], sums_[2], sums_[3]};
     results.push_back(std::move(result));
-    done_ = static_cast<std::uint64_t>(records[i].done);
+    done_ = static_cast<std::uint64_t>(record.done);
     if (!results.back().diverged.empty()) break;
   }
   queued_.clear();

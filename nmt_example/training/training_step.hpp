@@ -1,6 +1,5 @@
 #pragma once
 
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -36,11 +35,11 @@ namespace nmt {
 class TrainingStep {
  public:
   /// Collective; errors are agreed: those of `ddl::ShardedSampler`, `GradientSync` and
-  /// `single_worker_schedule`.
+  /// `single_worker_schedule`. `link`: see `connect_devices`.
   /// With `noise`, sentences are changed by it; `average` is kept up to date.
   TrainingStep(ddl::Context& context, const Options& options, const Dataset& dataset, Backend& backend,
-               Model& model, Optimizer& optimizer, SentenceNoise* noise = nullptr,
-               MovingAverage* average = nullptr);
+               std::shared_ptr<DeviceLink> link, Model& model, Optimizer& optimizer,
+               SentenceNoise* noise = nullptr, MovingAverage* average = nullptr);
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
   ~TrainingStep() { model_.on_part({}); }
@@ -73,7 +72,9 @@ class TrainingStep {
     /// not.
     std::string left_out = {};
   };
-  /// How many more steps may be queued before `collect`: on hosts 1, as their work is done at once.
+  /// How many more steps may be queued before `collect`, the same on all ranks. On hosts 1, as their work is
+  /// done at once. On devices as many as between two lines of statistics, but fewer if these take longer than
+  /// a signal or the end of the time should have to wait.
   [[nodiscard]] std::size_t room() const;
   /// Computes, reduces and takes a step on all ranks; on a device, queues that. Collective.
   void queue();
@@ -95,8 +96,6 @@ class TrainingStep {
   [[nodiscard]] const Phases& phases() const noexcept { return phases_; }
 
  private:
-  static constexpr std::size_t most_queued = 32;
-
   void take_shards();
   void report_ready(std::size_t index);
   /// A step that is not collected yet.
@@ -109,11 +108,13 @@ class TrainingStep {
     StepState state;
     double loss_sums[2];
     double magnitude;
-    std::array<double, most_queued> learning_rates;
-    std::array<StepRecord, most_queued> records;
   };
 
   [[nodiscard]] Memory* memory() const noexcept { return static_cast<Memory*>(memory_.get()); }
+  [[nodiscard]] double* learning_rates() const noexcept { return static_cast<double*>(rates_memory_.get()); }
+  [[nodiscard]] StepRecord* records() const noexcept {
+    return static_cast<StepRecord*>(records_memory_.get());
+  }
   [[nodiscard]] Tensor loss_sums() const { return {memory()->loss_sums, 1, 2, 2, ddl::DataType::f64}; }
   [[nodiscard]] StepState state();
   void set_state(const StepState& state);
@@ -144,8 +145,12 @@ class TrainingStep {
   bool gradients_are_zero_ = false;
   StepRules rules_;
   bool measures_;
-  std::shared_ptr<void> memory_;
+  std::size_t most_queued_;    // that there is memory for
+  std::size_t timely_queued_;  // that end soon enough
+  std::shared_ptr<void> memory_, rates_memory_, records_memory_;
+  std::vector<double> rates_;
   std::vector<Queued> queued_;
+  std::vector<StepRecord> records_of_queue_;
   std::vector<double> sums_;
   std::chrono::steady_clock::time_point begin_;  // of the oldest queued step
   double learning_rate_factor_ = 1;

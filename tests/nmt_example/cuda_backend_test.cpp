@@ -1,6 +1,8 @@
 // Tests specific to the CUDA backend; the same program runs all other tests of backends on it. All are
 // skipped if there is no device. Otherwise training on devices would differ from training on CPUs.
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -195,6 +197,35 @@ TEST_F(Cuda, EmbeddingGradientsAreAddedUpInTheirOrder) {
             << "gradients of " << ddl::size_of(type) << " bytes, " << name_of(layout);
       }
   }
+}
+
+// --dtype=tf32 would be as slow as f32, or f32 as inexact as tf32.
+TEST_F(Cuda, OnlyTf32RoundsTheFactorsOfProducts) {
+  constexpr std::int64_t rows = 32, inner = 64, cols = 48;
+  const Values a = random_.values(rows, inner), b = random_.values(inner, cols);
+  const auto error_of = [&](bool tf32) {
+    const auto backend = make_cuda_backend(0, {.tf32 = tf32});
+    Memory memory(*backend);
+    const Tensor c = memory.tensor(rows, cols);
+    backend->gemm(Transpose::no, Transpose::no, memory.tensor(a), memory.tensor(b), false, c);
+    const Values found = memory.read(c);
+    double largest = 0;
+    for (std::int64_t r = 0; r < rows; ++r) {
+      for (std::int64_t j = 0; j < cols; ++j) {
+        double exact = 0, sizes = 0;
+        for (std::int64_t k = 0; k < inner; ++k) {
+          exact += a(r, k) * b(k, j);
+          sizes += std::abs(a(r, k) * b(k, j));
+        }
+        largest = std::max(largest, std::abs(found(r, j) - exact) / sizes);
+      }
+    }
+    return largest;
+  };
+  EXPECT_LT(error_of(false), 0x1p-18);
+  const double found = error_of(true);
+  EXPECT_GT(found, 0x1p-15);
+  EXPECT_LT(found, 0x1p-9);
 }
 
 // Words of the first batch would get the gradients of later ones.

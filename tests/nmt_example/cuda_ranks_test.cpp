@@ -1,5 +1,10 @@
 // Ranks that are threads, each with an emulated CUDA device, train as ranks on CPUs do.
 
+#include <cmath>
+#include <map>
+#include <mutex>
+
+#include "nmt_example/backend/wrapped_backend.hpp"
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/small_training.hpp"
 
@@ -73,6 +78,75 @@ TEST(CudaRanks, ReduceGradientsOfLayersThatRunBesideEachOther) {
   for (std::size_t i = 0; i < found.losses.size(); ++i)
     EXPECT_NEAR(found.losses[i], expected.losses[i], 1e-4 * expected.losses[i]) << "step " << i + 1;
   EXPECT_EQ(course_of(options, true).parameters, found.parameters) << "other bits the second time";
+}
+
+/// Counts the calls that wait for the device.
+class CountedDownloads final : public WrappedBackend {
+ public:
+  using WrappedBackend::WrappedBackend;
+  int downloads = 0;
+
+ private:
+  void before(const Work& work) override { downloads += work.operation == "download" ? 1 : 0; }
+  void after(const Work&) override {}
+};
+
+Options tiny_options() {
+  Options options = small_training_options();
+  options.num_units = 4;
+  options.num_layers = 1;
+  options.encoder_type = EncoderType::uni;
+  options.dtype = Dtype::mixed;
+  options.mixed_type = MixedType::f16;
+  options.loss_scaling = LossScaling::log_max;
+  return options;
+}
+
+// The device would be idle while the host decides how a step goes on.
+TEST(CudaRanks, StepsAreQueuedWithoutWaitingForTheDevice) {
+  for (const bool sharded : {false, true}) {
+    Options options = tiny_options();
+    options.optimizer = sharded ? OptimizerKind::lamb : OptimizerKind::adam;
+    options.sharded_update = sharded;
+    options.ema_decay = 0.9;
+    ddl::run_in_process(
+        2,
+        [&](ddl::Context& context) {
+          CountedDownloads counted(make_cuda_backend(context.rank(), {.mixed_type = options.mixed_type}));
+          SmallTraining training(context, options, counted);
+          training.losses(1);
+          counted.downloads = 0;
+          for (int i = 0; i < 2; ++i) training.step.queue();
+          EXPECT_EQ(counted.downloads, 0) << "sharded: " << sharded;
+          training.step.collect();
+          EXPECT_GT(counted.downloads, 0);
+        },
+        quiet_ranks());
+  }
+}
+
+// Ranks would scale their losses by gradients that others have, or differ.
+TEST(CudaRanks, ShardsFollowTheLargestGradientOfAll) {
+  Options options = tiny_options();
+  std::map<bool, LossScale> scales;
+  std::mutex mutex;
+  for (const bool sharded : {false, true}) {
+    options.sharded_update = sharded;
+    ddl::run_in_process(
+        2,
+        [&](ddl::Context& context) {
+          const auto cuda = make_cuda_backend(context.rank(), {.mixed_type = options.mixed_type});
+          SmallTraining training(context, options, *cuda);
+          training.losses(2);
+          const LossScale scale = training.step.loss_scale();
+          const std::lock_guard lock(mutex);
+          const auto [other, is_first] = scales.try_emplace(sharded, scale);
+          EXPECT_EQ(other->second.mean, scale.mean) << "ranks differ";
+        },
+        quiet_ranks());
+  }
+  EXPECT_NE(scales[true].mean, 0);
+  EXPECT_NEAR(scales[true].mean, scales[false].mean, 1e-3 * std::abs(scales[false].mean));
 }
 
 // Mixed precision would train another model on devices than on CPUs, or send and keep twice the bytes.

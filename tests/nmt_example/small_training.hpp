@@ -39,7 +39,7 @@ struct SmallTraining {
                static_cast<std::int64_t>(dataset.longest_target()) + 1},
               nullptr, model_types(options, backend)),
         optimizer(backend, model.parameters(), options),
-        step(context, options, dataset, backend, model, optimizer) {
+        step(context, options, dataset, backend, connect_devices(context, backend), model, optimizer) {
     model.parameters().initialize(backend, InitOp::uniform, 0.1, 1);
   }
 

@@ -13,6 +13,7 @@
 
 #include "nmt_example/data/number_corpus.hpp"
 #include "nmt_example/small_training.hpp"
+#include "nmt_example/training/moving_average.hpp"
 #include "nmt_example/training/setup.hpp"
 #include "support/allocation_count.hpp"
 #include "support/job_options.hpp"
@@ -34,7 +35,9 @@ struct RankRun {
                static_cast<std::int64_t>(dataset.longest_target()) + 1},
               nullptr, model_types(options, *backend)),
         optimizer(*backend, model.parameters(), options),
-        step(context, options, dataset, *backend, model, optimizer) {
+        average(*backend, model.parameters()),
+        step(context, options, dataset, *backend, nullptr, model, optimizer, nullptr,
+             options.ema_decay > 0 ? &average : nullptr) {
     model.parameters().initialize(*backend, InitOp::uniform, 0.1, 1);
   }
 
@@ -44,6 +47,7 @@ struct RankRun {
   std::unique_ptr<Backend> backend;
   Model model;
   Optimizer optimizer;
+  MovingAverage average;
   TrainingStep step;
 };
 
@@ -278,12 +282,21 @@ TEST(TrainingStep, StepsThatOverflowAreLeftOutOnAllRanks) {
         o.loss_scaling = LossScaling::backoff;
         o.loss_scale = 0x1p126;
         o.output_bias = true;  // whose gradients are sums of many words'
+        o.ema_decay = 0.4;     // above the first update's 2 / 11
         RankRun run(context, o);
+        run.average.restart();
         const auto parameters = [&] {
           const Tensor values = run.model.parameters().values();
           return std::vector<float>(values.as<float>(), values.as<float>() + values.size());
         };
-        const std::vector<float> before = parameters();
+        const auto average = [&] {
+          std::vector<float> values;
+          for (const NamedView& view : run.average.values())
+            values.insert(values.end(), view.tensor.as<float>(),
+                          view.tensor.as<float>() + view.tensor.size());
+          return values;
+        };
+        const std::vector<float> before = parameters(), average_before = average();
         int left_out = 0;
         for (TrainingStep::Result result; left_out < 30; ++left_out) {
           const double scale = run.step.loss_scale().value;
@@ -293,10 +306,20 @@ TEST(TrainingStep, StepsThatOverflowAreLeftOutOnAllRanks) {
           EXPECT_EQ(run.step.loss_scale().value, scale / 2);
           EXPECT_EQ(run.step.done(), 0U);
           EXPECT_EQ(parameters(), before);
+          EXPECT_EQ(average(), average_before);
         }
         EXPECT_GT(left_out, 0);
         EXPECT_EQ(run.step.done(), 1U);
         EXPECT_NE(parameters(), before);
+        const std::vector<float> average_now = average();
+        std::size_t i = 0;
+        for (const NamedView& view : values_of(run.model.parameters())) {
+          for (std::int64_t k = 0; k < view.tensor.size(); ++k, ++i) {
+            const double expected =
+                average_before[i] + 9.0 / 11 * (view.tensor.as<float>()[k] - average_before[i]);
+            ASSERT_NEAR(average_now[i], expected, 1e-6) << view.name;
+          }
+        }
         for (const float x : parameters()) EXPECT_TRUE(std::isfinite(x));
         double counts[2] = {static_cast<double>(left_out), static_cast<double>(-left_out)};
         context.communicator().all_reduce(std::span(counts), ddl::ReduceOp::max);

@@ -30,9 +30,10 @@ class CudaLink final : public DeviceLink {
     part_ = name;
     if (!part_.empty()) scope_.emplace(communicator_.scope(part_.c_str(), stream));
   }
-  void sum(const Tensor& values, ddl::DeviceStream stream) override {
+  void* allocate(std::size_t bytes) override { return communicator_.allocate(bytes).data; }
+  void reduce(const Tensor& values, ddl::ReduceOp op, ddl::DeviceStream stream) override {
     communicator_.all_reduce(values.data, values.data, static_cast<std::size_t>(values.size()), values.type,
-                             ddl::ReduceOp::sum, stream);
+                             op, stream);
   }
   ddl::GradientReducer make_reducer(std::vector<ddl::Gradient> gradients,
                                     const ddl::GradientReducerOptions& options) override {

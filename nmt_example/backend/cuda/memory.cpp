@@ -81,7 +81,10 @@ double* Scratch::doubles(std::size_t count, cudaStream_t stream) {
   return blocks_.empty() ? nullptr : static_cast<double*>(blocks_.back().get());
 }
 
-Uploader::Uploader() : staging_(allocate_pinned(2 * half_bytes)), done_{make_event(), make_event()} {}
+Uploader::Uploader()
+    : on_host_(allocate_pinned(2 * half_bytes)),
+      on_device_(allocate_device(2 * half_bytes, crossing_.get())),
+      done_{make_event(), make_event()} {}
 
 void Uploader::upload(void* to, std::size_t pitch, const void* from, std::size_t row_bytes, std::size_t rows,
                       cudaStream_t stream) {
@@ -98,10 +101,15 @@ void Uploader::upload(void* to, std::size_t pitch, const void* from, std::size_t
     used_ = 0;
     check(cudaEventSynchronize(done_[half_].get()), "cudaEventSynchronize");
   }
-  std::byte* const staged = static_cast<std::byte*>(staging_.get()) + half_ * half_bytes + used_;
+  const std::size_t place = half_ * half_bytes + used_;
+  std::byte* const staged = static_cast<std::byte*>(on_host_.get()) + place;
+  std::byte* const crossed = static_cast<std::byte*>(on_device_.get()) + place;
   std::memcpy(staged, from, bytes);
   used_ += (bytes + 63) / 64 * 64;
-  copy_rows(to, pitch, staged, row_bytes, row_bytes, rows, cudaMemcpyHostToDevice, stream);
+  copy_rows(crossed, bytes, staged, bytes, bytes, 1, cudaMemcpyHostToDevice, crossing_.get());
+  check(cudaEventRecord(arrived_.get(), crossing_.get()), "cudaEventRecord");
+  check(cudaStreamWaitEvent(stream, arrived_.get(), 0), "cudaStreamWaitEvent");
+  copy_rows(to, pitch, crossed, row_bytes, row_bytes, rows, cudaMemcpyDeviceToDevice, stream);
 }
 
 }  // namespace nmt::cuda

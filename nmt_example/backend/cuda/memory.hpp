@@ -54,20 +54,23 @@ class Scratch {
   std::size_t capacity_ = 0;
 };
 
-/// Copies to the device, after which the caller may overwrite its data. Small copies go through page-locked
-/// memory and wait only if more than a megabyte is in flight.
+/// Copies to the device, after which the caller may overwrite its data. Small copies cross to the device
+/// beside what it computes, through page-locked memory and memory of the device, and are put in their places
+/// in the stream's order. They make the host wait only if more than 8 megabytes are in flight.
 class Uploader {
  public:
   Uploader();
   /// Copies rows of `row_bytes` bytes; rows are `pitch` bytes apart in `to` and adjacent in `from`. Copies of
-  /// more than half a megabyte are made directly and waited for.
+  /// more than 8 megabytes are made directly and waited for.
   void upload(void* to, std::size_t pitch, const void* from, std::size_t row_bytes, std::size_t rows,
               cudaStream_t stream);
 
  private:
-  static constexpr std::size_t half_bytes = std::size_t{512} << 10;
+  static constexpr std::size_t half_bytes = std::size_t{8} << 20;
 
-  std::shared_ptr<void> staging_;
+  Stream crossing_ = make_stream();
+  std::shared_ptr<void> on_host_, on_device_;
+  Event arrived_ = make_event();
   std::array<Event, 2> done_;  // recorded after the copies from each half
   std::size_t half_ = 0;
   std::size_t used_ = 0;  // bytes of the current half

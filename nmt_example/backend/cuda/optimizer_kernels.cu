@@ -119,7 +119,7 @@ __global__ void largest_of_kernel(const double* partial, Index count, double* re
   for (Index i = threadIdx.x; i < count; i += blockDim.x)
     largest = fmaxf(largest, static_cast<float>(partial[i]));
   largest = block_max(largest);
-  if (threadIdx.x == 0) *result = static_cast<double>(largest);
+  if (threadIdx.x == 0) *result = fmax(*result, static_cast<double>(largest));
 }
 
 /// A thread scales a layer.
@@ -174,12 +174,11 @@ void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& inpu
 
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch) {
   const Index blocks = blocks_for(x.size());
-  if (blocks > 0) {
-    with_type(x.type, [&]<typename T>(T) {
-      launch_kernel(stream, largest_kernel<T>, static_cast<unsigned>(blocks), block_threads, x.as<T>(),
-                    x.size(), scratch);
-    });
-  }
+  if (blocks == 0) return;
+  with_type(x.type, [&]<typename T>(T) {
+    launch_kernel(stream, largest_kernel<T>, static_cast<unsigned>(blocks), block_threads, x.as<T>(),
+                  x.size(), scratch);
+  });
   launch_kernel(stream, largest_of_kernel, 1, block_threads, scratch, blocks, result.as<double>());
 }
 

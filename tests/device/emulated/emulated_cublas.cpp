@@ -6,6 +6,7 @@
 #include <cuda_fp16.h>
 
 #include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -29,6 +30,7 @@ struct Operand {
   cudaDataType_t type;
   std::int64_t leading, stride;
   bool is_transposed;
+  bool is_tf32 = false;
 };
 
 struct Product {
@@ -66,9 +68,15 @@ void store(void* data, cudaDataType_t type, std::int64_t i, float value) {
   }
 }
 
+/// With 10 bits of mantissa.
+float as_tf32(float value) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000U);
+}
+
 float at(const Operand& x, std::int64_t number, std::int64_t row, std::int64_t col) {
   if (x.is_transposed) std::swap(row, col);
-  return load(x.data, x.type, number * x.stride + col * x.leading + row);
+  const float value = load(x.data, x.type, number * x.stride + col * x.leading + row);
+  return x.is_tf32 ? as_tf32(value) : value;
 }
 
 /// Columns [begin, end) of product `number` of a batch.
@@ -98,7 +106,7 @@ bool is_valid(const Operand& x, std::int64_t rows, std::int64_t cols) {
   return x.data != nullptr && x.leading >= std::max<std::int64_t>(1, x.is_transposed ? cols : rows);
 }
 
-cublasStatus_t queue(cublasHandle_t handle, cublasComputeType_t compute, const Product& p) {
+cublasStatus_t queue(cublasHandle_t handle, cublasComputeType_t compute, Product p) {
   if (handle == nullptr) return CUBLAS_STATUS_NOT_INITIALIZED;
   if (p.rows < 0 || p.cols < 0 || p.inner < 0 || p.count < 0 || !is_valid(p.a, p.rows, p.inner) ||
       !is_valid(p.b, p.inner, p.cols) || p.c == nullptr || p.leading < std::max<std::int64_t>(1, p.rows))
@@ -109,6 +117,7 @@ cublasStatus_t queue(cublasHandle_t handle, cublasComputeType_t compute, const P
     return CUBLAS_STATUS_NOT_SUPPORTED;
   if (!handle->has_workspace) return CUBLAS_STATUS_NOT_INITIALIZED;  // else a capture allocates one
   if (p.rows == 0 || p.cols == 0 || p.count == 0) return CUBLAS_STATUS_SUCCESS;
+  p.a.is_tf32 = p.b.is_tf32 = compute == CUBLAS_COMPUTE_32F_FAST_TF32;
   const std::int64_t blocks = std::min(most_blocks, p.cols);
   const cudaError_t result = emulated_cuda::launch(
       {.kernel = &gemm_kernel,
