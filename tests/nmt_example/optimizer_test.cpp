@@ -18,6 +18,19 @@ class Update : public testing::TestWithParam<BackendCase> {
  protected:
   double roundoff() const { return backend_->type() == ddl::DataType::f64 ? 0x1p-53 : fp32_roundoff; }
 
+  /// Runs the operation on the backend and on the reference. An output may differ by `error` relative to each
+  /// element, and by `floor`.
+  template <typename Operation>
+  void expect_reference(Operation operation, double error, double floor = 0) {
+    const auto reference = make_reference_backend();
+    Memory reference_memory(*reference, Layout::contiguous);
+    const std::vector<Values> found = operation(memory_), expected = operation(reference_memory);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const Values bound = expected[i].map([&](double x) { return error * std::abs(x) + floor; });
+      EXPECT_TRUE(close(found[i], expected[i], bound)) << "output " << i;
+    }
+  }
+
   std::unique_ptr<Backend> backend_ = make_or_skip(GetParam());
   Memory memory_{*backend_, Layout::contiguous};
   Random random_{23};
@@ -149,19 +162,23 @@ TEST_P(Update, StepsThatAreLeftOutChangeNothing) {
   }
 }
 
-/// Counts copies to the host.
+/// Counts copies to the host, and passes over parameters.
 class CountingBackend final : public WrappedBackend {
  public:
   CountingBackend() : WrappedBackend(make_cpu_backend(1)) {}
-  int downloads = 0;
+  int downloads = 0, updates = 0;
 
  private:
-  void before(const Work& work) override { downloads += work.operation == "download" ? 1 : 0; }
+  void before(const Work& work) override {
+    downloads += work.operation == "download" ? 1 : 0;
+    updates += work.operation == "update" ? 1 : 0;
+  }
   void after(const Work&) override {}
 };
 
-// The host would wait for its device in every step, and the device then for the next work.
-TEST(Optimizers, CopyNothingToTheHost) {
+// The host would wait for its device in every step, and the device then for the next work; or it would launch
+// kernels for each parameter.
+TEST(Optimizers, CopyNothingToTheHostAndTakeAllParametersAtOnce) {
   const nlohmann::json golden = golden_results();
   for (const auto& wanted : golden["optimizers"]) {
     SCOPED_TRACE(wanted["flags"].dump());
@@ -169,6 +186,7 @@ TEST(Optimizers, CopyNothingToTheHost) {
     StoredProblem problem(backend, golden, wanted, false);
     problem.run();
     EXPECT_EQ(backend.downloads, 0);
+    EXPECT_LE(backend.updates, 2 * static_cast<int>(golden["rates"].size()));
   }
 }
 
@@ -219,6 +237,84 @@ TEST_P(Update, SgdStepsAgainstTheScaledGradient) {
   }
 }
 
+/// Factors of other steps for every layer, some of which are not taken.
+std::vector<Layer> layers_with_factors(std::size_t count) {
+  std::vector<Layer> layers(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = static_cast<double>(i % 13);
+    layers[i].factors =
+        step_factors(0.3 + x, 0.01 * (1 + x), 0.9, 0.99, 1 + static_cast<std::int64_t>(i % 5));
+    layers[i].factors.takes = i % 11 != 5;
+    layers[i].factors.decay_scale = 1 + x / 4;
+  }
+  return layers;
+}
+
+/// Many small layers and some large ones, with elements between them, and each third layer in two shards. Of
+/// the large ones, one is aligned with its moments and the other is not.
+std::vector<UpdateRange> ranges_of_layers(std::int32_t layers) {
+  std::vector<UpdateRange> ranges;
+  UpdateRange next;
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    next.count = layer == 60 ? 30'001 : layer == 90 ? 9'003 : 1 + layer % 7;
+    next.first += layer % 3;
+    if (layer == 60) next.first = aligned_stride(next.first), next.moment = aligned_stride(next.moment);
+    next.layer = layer;
+    next.decays = layer % 4 != 0;
+    for (int shard = 0; shard < (layer % 3 == 0 ? 2 : 1); ++shard) {
+      next.sums_share = shard == 0 ? 1 : 0.25;
+      ranges.push_back(next);
+      next.first += next.count + 1;
+      next.moment += next.count;
+    }
+  }
+  return ranges;
+}
+
+// Layers would take each other's steps, decay or norms, or elements of other ranks would change.
+TEST_P(Update, RangesOfManyLayers) {
+  constexpr std::int32_t layers = 130;
+  const std::vector<UpdateRange> ranges = ranges_of_layers(layers);
+  const std::int64_t n = ranges.back().first + ranges.back().count + 5;
+  const std::int64_t moments = ranges.back().moment + ranges.back().count + 5;
+  const std::vector<Layer> factors = layers_with_factors(layers);
+  const Values x = random_.values(1, n), gradients = random_.values(1, n);
+  const Values m = random_.values(1, moments), v = random_.values(1, moments, 0.1, 1);
+  for (const UpdateRule rule :
+       {UpdateRule::norms, UpdateRule::sgd, UpdateRule::momentum, UpdateRule::nesterov, UpdateRule::adam,
+        UpdateRule::lamb_moments, UpdateRule::lamb_step})
+    for (const bool zero : {false, true})
+      for (const bool by_layer : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "rule " << static_cast<int>(rule) << (zero ? ", zeroes" : "")
+                                        << (by_layer ? ", steps of layers" : ""));
+        const auto operation = [&](Memory& memory) {
+          const std::shared_ptr<void> of_layers = memory->allocate(factors.size() * sizeof(Layer));
+          memory->upload_bytes(of_layers.get(), std::as_bytes(std::span(factors)));
+          const UpdateTensors tensors{.values = memory.tensor(x),
+                                      .gradients = memory.tensor(gradients),
+                                      .m = memory.tensor(m),
+                                      .v = memory.tensor(v),
+                                      .sums = memory.sums(2 * layers).reshaped(layers, 2)};
+          memory->update(rule, tensors,
+                         {.layers = by_layer ? static_cast<const Layer*>(of_layers.get()) : nullptr,
+                          .learning_rate = 0.1,
+                          .gradient_scale = 0.3,
+                          .weight_decay = 0.5,
+                          .beta1 = 0.9,
+                          .beta2 = 0.99,
+                          .epsilon = 1e-6,
+                          .step = 3,
+                          .zero_gradients = zero},
+                         ranges);
+          std::vector<Values> outputs;
+          for (const Tensor& output : {tensors.values, tensors.gradients, tensors.m, tensors.v, tensors.sums})
+            outputs.push_back(memory.read(output));
+          return outputs;
+        };
+        expect_reference(operation, 32 * fp32_roundoff, 32 * fp32_roundoff);
+      }
+}
+
 TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
   const Tensor sums = memory_.sums(2);
   const auto norms = [&](const Values& values, const Values& gradients) {
@@ -236,8 +332,9 @@ TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
   Values x(1, 4097, 1);
   x(0, 0) = 8192;
   EXPECT_EQ(norms(x, x)(0, 1), 67108864.0 + 4096.0);
-  memory_->update(UpdateRule::norms, {memory_.tensor(x), memory_.tensor(x), {}, {}, sums},
-                  {.sums_share = 0.5});
+  const UpdateRange half{.count = x.cols, .sums_share = 0.5};
+  memory_->update(UpdateRule::norms, {memory_.tensor(x), memory_.tensor(x), {}, {}, sums}, {},
+                  std::span(&half, 1));
   EXPECT_EQ(memory_.read(sums)(0, 1), 1.5 * (67108864.0 + 4096.0)) << "a share is added";
   EXPECT_EQ(norms(Values(1, 0), Values(1, 0))(0, 0), 0.0);
   for (const std::int64_t place : {0, 7, 128}) {
