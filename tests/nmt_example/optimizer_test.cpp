@@ -3,8 +3,10 @@
 
 #include "nmt_example/training/optimizer.hpp"
 
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ddl/context.hpp"
 #include "nmt_example/backend/wrapped_backend.hpp"
@@ -237,6 +239,16 @@ TEST_P(Update, SgdStepsAgainstTheScaledGradient) {
   }
 }
 
+std::vector<double> numbers_of(const StepFactors& factors) {
+  return {factors.gradient_scale,
+          factors.learning_rate,
+          factors.correction1,
+          factors.correction2,
+          static_cast<double>(factors.step),
+          static_cast<double>(factors.takes),
+          factors.decay_scale};
+}
+
 /// Factors of other steps for every layer, some of which are not taken.
 std::vector<Layer> layers_with_factors(std::size_t count) {
   std::vector<Layer> layers(count);
@@ -313,6 +325,141 @@ TEST_P(Update, RangesOfManyLayers) {
         };
         expect_reference(operation, 32 * fp32_roundoff, 32 * fp32_roundoff);
       }
+}
+
+// A layer would move too far, or not at all.
+TEST_P(Update, LayersAreScaledAsOnTheReference) {
+  constexpr std::size_t count = 300;
+  std::vector<Layer> layers = layers_with_factors(count);
+  for (std::size_t i = 0; i < count; ++i) layers[i].decays = i % 3 != 0;
+  for (const LayerRule rule : {LayerRule::lamb, LayerRule::novograd, LayerRule::larc}) {
+    SCOPED_TRACE(static_cast<int>(rule));
+    const LayerScaling scaling{
+        .rule = rule, .weight_decay = 0.01, .beta2 = 0.9, .epsilon = 1e-3, .larc_eta = 0.02};
+    std::vector<std::vector<float>> squares;
+    for (int step = 0; step < 4; ++step) {
+      const Values numbers = random_.values(1, 2 * count, 0, 100);
+      squares.emplace_back(numbers.data.begin(), numbers.data.end());
+      for (std::size_t i = 0; i < squares.back().size(); i += 7) squares.back()[i] = 0;
+    }
+    const auto operation = [&](Memory& memory) {
+      const auto of_layers = memory->allocate(count * sizeof(Layer));
+      const auto of_step = memory->allocate(sizeof(StepFactors));
+      const auto second_moments = memory->allocate(count * sizeof(float));
+      memory->upload_bytes(of_layers.get(), std::as_bytes(std::span(layers)));
+      std::vector<Values> outputs;
+      for (std::size_t step = 0; step < squares.size(); ++step) {
+        const StepFactors& factors = layers[step + 3].factors;  // the third is not taken
+        memory->upload_bytes(of_step.get(), std::as_bytes(std::span(&factors, 1)));
+        memory->scale_layers(
+            scaling, static_cast<const StepFactors*>(of_step.get()),
+            memory.sums(squares[step]).reshaped(count, 2),
+            rule == LayerRule::novograd ? static_cast<float*>(second_moments.get()) : nullptr,
+            static_cast<Layer*>(of_layers.get()));
+        std::vector<Layer> found(count);
+        memory->download_bytes(of_layers.get(), std::as_writable_bytes(std::span(found)));
+        std::vector<float> moments(count);
+        memory->download_bytes(second_moments.get(), std::as_writable_bytes(std::span(moments)));
+        Values& output = outputs.emplace_back(count, 9);
+        for (std::size_t i = 0; i < count; ++i) {
+          std::vector<double> row = numbers_of(found[i].factors);
+          row.insert(row.end(), {static_cast<double>(found[i].decays), static_cast<double>(moments[i])});
+          std::ranges::copy(row, output.data.begin() + static_cast<std::ptrdiff_t>(9 * i));
+        }
+      }
+      return outputs;
+    };
+    // Second moments are fp32.
+    expect_reference(operation, rule == LayerRule::novograd ? 4 * fp32_roundoff : 1e-12);
+  }
+}
+
+/// A step's reduction, which is not finite if its norm is negative, and its largest gradient.
+struct Reduced {
+  double norm, magnitude;
+};
+
+/// All that `end_step` can meet.
+std::vector<Reduced> steps_to_end() {
+  std::vector<Reduced> steps = {{3, 0.25}, {70, 5}, {-1, 0}, {4, 0.5}, {0, 0}};
+  for (int i = 0; i < 8; ++i) steps.push_back({1.0 + i, 0.125 * (i + 1)});
+  steps.insert(steps.end(), {{-1, 0}, {-1, 0}, {2, 0.75}});
+  steps.insert(steps.end(), most_left_out + 1, {-1, 0});
+  steps.push_back({1, 1});
+  return steps;
+}
+
+// A device would take, scale or leave out other steps than the host.
+TEST_P(Update, StepsEndAsOnTheReference) {
+  struct Step {
+    StepState state;
+    StepRecord record;
+    ddl::DeviceOutcome reduced;
+    double loss_sum, magnitude;
+    std::array<double, 32> rates;
+  };
+  const std::vector<Reduced> steps = steps_to_end();
+  for (const LossScaling rule :
+       {LossScaling::off, LossScaling::constant, LossScaling::backoff, LossScaling::log_max})
+    for (const bool per_sentence : {false, true}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(rule) << (per_sentence ? ", per sentence" : ""));
+      std::set<StepEnd> ends;
+      const auto operation = [&](Memory& memory) {
+        const std::shared_ptr<void> owned = memory->allocate(sizeof(Step));
+        auto* const on_device = static_cast<Step*>(owned.get());
+        Step step{};
+        step.state.loss_scale = {.rule = rule, .largest = 1024, .window = 3, .value = 512};
+        for (std::size_t i = 0; i < step.rates.size(); ++i) step.rates[i] = 0.1 + static_cast<double>(i);
+        Values output(static_cast<std::int64_t>(steps.size()), 23);
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          const auto& [norm, magnitude] = steps[i];
+          step.reduced = {24, 0.5, std::abs(norm), norm < 0 ? 0U : 1U};
+          step.loss_sum = 3 + static_cast<double>(i);
+          step.magnitude = magnitude;
+          memory->upload_bytes(on_device, std::as_bytes(std::span(&step, 1)));
+          memory->end_step(
+              {.max_gradient_norm = 0.01, .beta1 = 0.9, .beta2 = 0.99, .loss_per_sentence = per_sentence},
+              {.sentences = 7,
+               .learning_rates = on_device->rates.data(),
+               .first = 0,
+               .reduced = &on_device->reduced,
+               .loss_sum = &on_device->loss_sum,
+               .magnitude = &on_device->magnitude},
+              &on_device->state, &on_device->record);
+          memory->download_bytes(on_device, std::as_writable_bytes(std::span(&step, 1)));
+          const StepRecord& record = step.record;
+          const LossScale& scale = step.state.loss_scale;
+          ends.insert(record.end);
+          std::vector<double> row = numbers_of(step.state.factors);
+          row.insert(
+              row.end(),
+              {static_cast<double>(record.end), static_cast<double>(record.done), record.loss_sum,
+               record.weight, record.norm, record.learning_rate, record.loss_scale, record.next_loss_scale,
+               scale.value, static_cast<double>(scale.step), static_cast<double>(scale.last_overflow),
+               scale.mean, scale.mean_square, static_cast<double>(step.state.done),
+               static_cast<double>(step.state.left_out), static_cast<double>(step.state.halted)});
+          std::ranges::copy(row, output.data.begin() + output.cols * static_cast<std::ptrdiff_t>(i));
+        }
+        return std::vector<Values>{output};
+      };
+      // The deviation of equal numbers, which is that of their roundings, is the root of a difference.
+      expect_reference(operation, 1e-6);
+      EXPECT_EQ(ends.size(), rule == LossScaling::off ? 3U : 4U) << "an outcome is not tested";
+    }
+}
+
+// Gradients that are large only where few look would overflow in 16 bits.
+TEST_P(Update, LargestMagnitude) {
+  for (const ddl::DataType type : {backend_->type(), backend_->narrow_type()})
+    for (const std::int64_t cols : {0, 1, 3, 64, 4097, 300'003})
+      for (const double extreme : {-7.5, 7.5})
+        for (const std::int64_t place : {std::int64_t{0}, cols / 2, cols - 1}) {
+          Values x = random_.values(1, cols);
+          if (cols > 0) x(0, std::max<std::int64_t>(place, 0)) = extreme;
+          const Tensor result = memory_.sums(1);
+          backend_->largest_magnitude(memory_.tensor(x, Layout::contiguous, type), result);
+          EXPECT_EQ(memory_.read(result)(0, 0), cols > 0 ? 7.5 : 0) << cols << " elements, at " << place;
+        }
 }
 
 TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
