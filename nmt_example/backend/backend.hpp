@@ -48,23 +48,35 @@ enum class UpdateRule : std::uint8_t {
   lamb_step,     ///< Moves by m and v as they are; reads no gradient.
 };
 
-/// What a rule works on, each contiguous and of one size; a rule leaves empty what it does not have.
+/// What a rule works on: [1, elements] without gaps; a rule leaves empty what it does not have.
 struct UpdateTensors {
-  Tensor values, gradients, m, v;
-  Tensor sums = {};  ///< Two f64: sums of squares are added, of the parameters and what else is measured.
+  Tensor values, gradients;  ///< Of one size.
+  Tensor m, v;               ///< Of one size.
+  /// [layers, 2] f64 without gaps: a rule that measures adds sums of squares, of each layer's parameters and
+  /// of what else it measures.
+  Tensor sums = {};
+};
+
+/// Consecutive elements of a layer.
+struct UpdateRange {
+  std::int64_t first = 0, count = 0;  ///< Of `values` and `gradients`.
+  std::int64_t moment = 0;            ///< The first of its elements in `m` and `v`.
+  std::int32_t layer = 0;             ///< Its row of `sums`, and its index in `UpdateSettings::layers`.
+  bool decays = true;                 ///< Whether weight decay is for it.
+  double sums_share = 1;              ///< The factor of what is added to the sums.
 };
 
 struct UpdateSettings {
   /// In the backend's memory: replaces `learning_rate`, `gradient_scale` and `step`. A step that is not taken
   /// changes nothing but `zero_gradients`.
   const StepFactors* factors = nullptr;
+  const Layer* layers = nullptr;  ///< The same, with factors for each layer.
   double learning_rate = 0;
   double gradient_scale = 1;
   double weight_decay = 0;
   double beta1 = 0, beta2 = 0, epsilon = 0;
   std::int64_t step = 1;        ///< Counts from 1, for the bias correction.
-  bool zero_gradients = false;  ///< Whether the gradients that are read become zero.
-  double sums_share = 1;        ///< The factor of what is added to the sums.
+  bool zero_gradients = false;  ///< Whether the gradients become zero.
 };
 
 /// The parts of cells' steps that are not matrix products; their formulas are in gru_rows.hpp and so on.
@@ -331,8 +343,15 @@ class Backend {
                                 std::int32_t also, const Tensor& best) = 0;
 
   // Optimisers ----------------------------------------------------------------------------------
-  /// One pass over the tensors. Sums are accumulated in fp64 and do not depend on the number of threads.
-  virtual void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) = 0;
+  /// One pass over the ranges, which ascend, have no element in common, and lie together by layer. Sums are
+  /// accumulated in fp64 and do not depend on the number of threads.
+  virtual void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings,
+                      std::span<const UpdateRange> ranges) = 0;
+  /// All elements, as one layer.
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) {
+    const UpdateRange all{.count = tensors.values.size()};
+    update(rule, tensors, settings, std::span(&all, 1));
+  }
   /// `nmt::scale_layer` on each layer; `sums` [layers, 2] are its squares. `second_moments`: fp32, one for
   /// each layer; null for rules without them.
   virtual void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,

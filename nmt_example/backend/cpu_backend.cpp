@@ -10,6 +10,7 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "ddl/error.hpp"
@@ -446,31 +447,43 @@ class CpuBackend final : public Backend {
   }
 
   // Optimisers ----------------------------------------------------------------------------------
-  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
-    // The sums of blocks are added in order, whatever thread has which block.
-    constexpr std::int64_t block = 16384;
-    if (settings.factors != nullptr && !settings.factors->takes) {
-      if (settings.zero_gradients) zero(tensors.gradients);
-      return;
-    }
-    const std::int64_t size = tensors.values.size();
-    const std::int64_t blocks = (size + block - 1) / block;
-    const UpdateFactors<float> factors = factors_of<float>(settings);
-    block_sums_.resize(static_cast<std::size_t>(blocks));
-    for_rows(blocks, block * 8, [&](std::int64_t begin, std::int64_t end) {
-      for (std::int64_t b = begin; b < end; ++b) {
-        block_sums_[static_cast<std::size_t>(b)] = update_range(
-            rule, tensors, factors, settings.zero_gradients, b * block, std::min(size, (b + 1) * block));
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings,
+              std::span<const UpdateRange> ranges) override {
+    constexpr std::int64_t most = 16384;
+    std::int64_t elements = 0;
+    blocks_.clear();
+    for (const UpdateRange& range : ranges) {
+      elements += range.count;
+      for (std::int64_t at = 0; at < range.count; at += most) {
+        UpdateRange& block = blocks_.emplace_back(range, cpu::SquareSums{}).first;
+        block.first += at;
+        block.moment += at;
+        block.count = std::min(most, range.count - at);
       }
-    });
-    if (tensors.sums.empty()) return;
-    cpu::SquareSums all{};
-    for (const cpu::SquareSums& of_block : block_sums_) {
-      all.values += of_block.values;
-      all.measured += of_block.measured;
     }
-    tensors.sums.as<double>()[0] += settings.sums_share * all.values;
-    tensors.sums.as<double>()[1] += settings.sums_share * all.measured;
+    const StepFactors given = given_factors(settings);
+    const auto blocks = static_cast<std::int64_t>(blocks_.size());
+    for_rows(blocks, elements * 8 / std::max<std::int64_t>(blocks, 1),
+             [&](std::int64_t begin, std::int64_t end) {
+               for (std::int64_t b = begin; b < end; ++b) {
+                 auto& [block, sums] = blocks_[static_cast<std::size_t>(b)];
+                 const UpdateTensors part = part_of(tensors, block);
+                 const StepFactors step = step_of(settings, block.layer, given);
+                 if (step.takes) {
+                   sums = update_block(rule, part, factors_of<float>(settings, block.decays, step),
+                                       settings.zero_gradients);
+                 } else if (settings.zero_gradients) {
+                   zero(part.gradients);
+                 }
+               }
+             });
+    if (!use_of(rule).measures) return;
+    // They are added in order, whatever thread has which block.
+    for (const auto& [block, of_block] : blocks_) {
+      double* const sums = row<double>(tensors.sums, block.layer);
+      sums[0] += block.sums_share * of_block.values;
+      sums[1] += block.sums_share * of_block.measured;
+    }
   }
 
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
@@ -489,26 +502,20 @@ class CpuBackend final : public Backend {
 
  private:
   /// Widens 16-bit gradients in parts that stay in the L1 cache.
-  static cpu::SquareSums update_range(UpdateRule rule, const UpdateTensors& tensors,
-                                      const UpdateFactors<float>& factors, bool zero_gradients,
-                                      std::int64_t begin, std::int64_t end) {
+  static cpu::SquareSums update_block(UpdateRule rule, const UpdateTensors& tensors,
+                                      const UpdateFactors<float>& factors, bool zero_gradients) {
     if (tensors.gradients.type == ddl::DataType::f32)
-      return cpu::update(rule, tensors, factors, zero_gradients, begin, end);
+      return cpu::update(rule, tensors, factors, zero_gradients);
     std::array<float, 1024> wide;
     constexpr auto most = static_cast<std::int64_t>(wide.size());
     cpu::SquareSums sums{};
-    for (std::int64_t at = begin; at < end; at += most) {
-      const std::int64_t count = std::min(most, end - at);
-      const auto part = [&](const Tensor& x) { return x.data == nullptr ? x : x.col_range(at, count); };
-      const Tensor gradients = part(tensors.gradients);
+    for (std::int64_t at = 0; at < tensors.values.size(); at += most) {
+      const std::int64_t count = std::min(most, tensors.values.size() - at);
+      UpdateTensors part = part_of(tensors, {.first = at, .count = count, .moment = at});
+      const Tensor gradients = part.gradients;
       cpu::widen(gradients.as<std::uint16_t>(), wide.data(), count);
-      const cpu::SquareSums more =
-          cpu::update(rule,
-                      {.values = part(tensors.values),
-                       .gradients = {wide.data(), 1, count, count, ddl::DataType::f32},
-                       .m = part(tensors.m),
-                       .v = part(tensors.v)},
-                      factors, false, 0, count);
+      part.gradients = {wide.data(), 1, count, count, ddl::DataType::f32};
+      const cpu::SquareSums more = cpu::update(rule, part, factors, false);
       sums.values += more.values;
       sums.measured += more.measured;
       if (zero_gradients) std::fill_n(gradients.as<std::uint16_t>(), count, std::uint16_t{0});
@@ -636,7 +643,7 @@ class CpuBackend final : public Backend {
   std::vector<std::int64_t> occurrences_;  // of words, each word's together
   std::vector<cpu::RowLoss> row_losses_;
   std::vector<float> d_v_;
-  std::vector<cpu::SquareSums> block_sums_;
+  std::vector<std::pair<UpdateRange, cpu::SquareSums>> blocks_;  // of an update
 };
 
 }  // namespace

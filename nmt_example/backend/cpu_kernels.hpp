@@ -85,8 +85,8 @@ double sum_of_squares(const float* x, std::int64_t n);
 struct SquareSums {
   double values, measured;
 };
-/// Elements begin to end - 1 of Backend::update, and their sums if the rule measures.
+/// Updates all elements of the tensors; returns their sums if the rule measures.
 SquareSums update(UpdateRule rule, const UpdateTensors& tensors, const UpdateFactors<float>& factors,
-                  bool zero_gradients, std::int64_t begin, std::int64_t end);
+                  bool zero_gradients);
 
 }  // namespace nmt::cpu

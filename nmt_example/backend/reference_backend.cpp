@@ -440,30 +440,42 @@ class ReferenceBackend final : public Backend {
   }
 
   // Optimisers ----------------------------------------------------------------------------------
-  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
-    if (settings.factors != nullptr && !settings.factors->takes) {
-      if (settings.zero_gradients) zero(tensors.gradients);
-      return;
-    }
-    const UpdateFactors<double> factors = factors_of<double>(settings);
-    const UpdateArrays<double> arrays(tensors);
-    double values = 0, measured = 0;
-    with_rule(rule, [&]<typename Rule>(const Rule&) {
-      for (Index i = 0; i < tensors.values.size(); ++i) {
-        const UpdateElement<double> e = arrays.update<Rule, DoubleMath, false>(factors, i);
-        values += e.value * e.value;
-        measured += e.measured * e.measured;
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings,
+              std::span<const UpdateRange> ranges) override {
+    const StepFactors given = given_factors(settings);
+    for (const UpdateRange& range : ranges) {
+      const UpdateTensors part = part_of(tensors, range);
+      const StepFactors step = step_of(settings, range.layer, given);
+      if (step.takes) {
+        with_rule(rule, [&]<typename Rule>(const Rule&) {
+          update_part<Rule>(part, range, settings, step, tensors.sums);
+        });
       }
-    });
-    if (settings.zero_gradients) zero(tensors.gradients);
-    if (tensors.sums.empty()) return;
-    at(tensors.sums, 0, 0) += settings.sums_share * values;
-    at(tensors.sums, 0, 1) += settings.sums_share * measured;
+      if (settings.zero_gradients) zero(part.gradients);
+    }
   }
 
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
     double& largest = *result.as<double>();
     for_each(x, [&](Index r, Index c) { largest = std::max(largest, std::abs(at(x, r, c))); });
+  }
+
+ private:
+  template <typename Rule>
+  static void update_part(const UpdateTensors& part, const UpdateRange& range, const UpdateSettings& settings,
+                          const StepFactors& step, const Tensor& sums) {
+    const auto factors = factors_of<double>(settings, range.decays, step);
+    const UpdateArrays<double> arrays(part);
+    double values = 0, measured = 0;
+    for (Index i = 0; i < range.count; ++i) {
+      const UpdateElement<double> e = arrays.update<Rule, DoubleMath, false>(factors, i);
+      values += e.value * e.value;
+      measured += e.measured * e.measured;
+    }
+    if constexpr (Rule::use.measures) {
+      at(sums, range.layer, 0) += range.sums_share * values;
+      at(sums, range.layer, 1) += range.sums_share * measured;
+    }
   }
 };
 

@@ -26,8 +26,9 @@ struct UpdateFactors {
 };
 
 template <typename Real>
-NMT_HOST_DEVICE UpdateFactors<Real> factors_of(const UpdateSettings& s, const StepFactors& step) {
-  const double weight_decay = s.weight_decay * step.decay_scale;
+NMT_HOST_DEVICE UpdateFactors<Real> factors_of(const UpdateSettings& s, bool decays,
+                                               const StepFactors& step) {
+  const double weight_decay = decays ? s.weight_decay * step.decay_scale : 0;
   return {static_cast<Real>(step.gradient_scale),
           static_cast<Real>(step.learning_rate),
           static_cast<Real>(step.learning_rate * step.gradient_scale),
@@ -46,9 +47,21 @@ inline StepFactors given_factors(const UpdateSettings& s) {
   return step_factors(s.gradient_scale, s.learning_rate, s.beta1, s.beta2, s.step);
 }
 
-template <typename Real>
-UpdateFactors<Real> factors_of(const UpdateSettings& s) {
-  return factors_of<Real>(s, s.factors != nullptr ? *s.factors : given_factors(s));
+/// Of a layer. `given`: of settings that the host knows.
+NMT_HOST_DEVICE StepFactors step_of(const UpdateSettings& s, std::int32_t layer, const StepFactors& given) {
+  if (s.layers != nullptr) return s.layers[layer].factors;
+  return s.factors != nullptr ? *s.factors : given;
+}
+
+/// The elements of a range.
+inline UpdateTensors part_of(const UpdateTensors& t, const UpdateRange& range) {
+  const auto part = [&](const Tensor& x, std::int64_t first) {
+    return x.data == nullptr ? x : x.col_range(first, range.count);
+  };
+  return {.values = part(t.values, range.first),
+          .gradients = part(t.gradients, range.first),
+          .m = part(t.m, range.moment),
+          .v = part(t.v, range.moment)};
 }
 
 /// What a rule reads and changes.
@@ -152,6 +165,12 @@ NMT_ALWAYS_INLINE void with_rule(UpdateRule rule, const F& f) {
     case UpdateRule::lamb_step:
       return f(LambStepRule());
   }
+}
+
+inline UpdateUse use_of(UpdateRule rule) {
+  UpdateUse use;
+  with_rule(rule, [&]<typename Rule>(const Rule&) { use = Rule::use; });
+  return use;
 }
 
 /// A tensor's elements; of an unused or empty one, null.

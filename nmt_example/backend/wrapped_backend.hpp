@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "nmt_example/backend/backend.hpp"
+#include "nmt_example/backend/update_rules.hpp"
 
 namespace nmt {
 
@@ -178,9 +179,14 @@ class WrappedBackend : public Backend {
     call({.operation = "best_log_softmax", .bytes = bytes_of(logits, best)},
          [&] { inner_->best_log_softmax(logits, first, vocabulary, also, best); });
   }
-  void update(UpdateRule rule, const UpdateTensors& t, const UpdateSettings& settings) override {
-    call({.operation = "update", .bytes = bytes_of(t.values, t.values, t.gradients, t.m, t.m, t.v, t.v)},
-         [&] { inner_->update(rule, t, settings); });
+  void update(UpdateRule rule, const UpdateTensors& t, const UpdateSettings& settings,
+              std::span<const UpdateRange> ranges) override {
+    double bytes = 0;
+    for (const UpdateRange& range : ranges) {
+      const UpdateTensors part = part_of(t, range);
+      bytes += bytes_of(part.values, part.values, part.gradients, part.m, part.m, part.v, part.v);
+    }
+    call({.operation = "update", .bytes = bytes}, [&] { inner_->update(rule, t, settings, ranges); });
   }
   void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,
                     float* second_moments, Layer* layers) override {

@@ -88,47 +88,41 @@ void Optimizer::take(std::span<const ddl::GradientPiece> shards, SumOverRanks su
   take_pieces(shards);
 }
 
-void Optimizer::take_pieces(std::span<const ddl::GradientPiece> shards) {
-  shards_.assign(shards.begin(), shards.end());
-  std::ranges::sort(shards_, {}, [](const auto& shard) { return std::tuple(shard.gradient, shard.first); });
-  stretches_ = joined();
-  std::int64_t elements = 0;
-  for (const Stretch& stretch : stretches_) elements += stretch.count;
+void Optimizer::take_pieces(std::span<const ddl::GradientPiece> pieces) {
+  std::vector<ddl::GradientPiece> sorted(pieces.begin(), pieces.end());
+  std::ranges::sort(sorted, {}, [](const auto& piece) { return std::tuple(piece.gradient, piece.first); });
+  ranges_.clear();
+  std::int64_t elements = 0, moments = 0;
+  for (const ddl::GradientPiece& piece : sorted) {
+    const ParameterSpec& parameter = parameters_.layout().parameters[piece.gradient];
+    const std::int64_t first = parameter.offset + static_cast<std::int64_t>(piece.first);
+    const auto count = static_cast<std::int64_t>(piece.count);
+    moments = aligned_stride(moments) + first % 8;  // as well aligned as the parameters
+    ranges_.push_back({first, count, moments, static_cast<std::int32_t>(piece.gradient), parameter.decays,
+                       share_of(piece)});
+    elements += count;
+    moments += count;
+  }
   whole_ = elements == parameters_.layout().size;
-  const std::size_t bytes = static_cast<std::size_t>(elements) * ddl::size_of(backend_.type());
-  if (recipe_.m) m_ = backend_.allocate(bytes);
-  if (recipe_.v) v_ = backend_.allocate(bytes);
+  const auto allocate = [&](bool is_used, std::shared_ptr<void>& memory) {
+    if (is_used)
+      memory = backend_.allocate(static_cast<std::size_t>(moments) * ddl::size_of(backend_.type()));
+    return is_used ? Tensor(memory.get(), 1, moments, moments, backend_.type()) : Tensor();
+  };
+  tensors_ = {.values = parameters_.values(),
+              .gradients = parameters_.gradients(),
+              .m = allocate(recipe_.m, m_),
+              .v = allocate(recipe_.v, v_)};
   if (!recipe_.measure) return;
   std::vector<Layer> layers(parameters_.count());
   for (std::size_t i = 0; i < layers.size(); ++i)
     layers[i].decays = parameters_.layout().parameters[i].decays;
   layers_ = backend_.allocate(layers.size() * sizeof(Layer));
   backend_.upload_bytes(layers_.get(), std::as_bytes(std::span(layers)));
-  sums_memory_ = backend_.allocate(2 * layers.size() * sizeof(double));
-  sums_ = {sums_memory_.get(), static_cast<std::int64_t>(layers.size()), 2, 2, ddl::DataType::f64};
+  sums_ = backend_.allocate(2 * layers.size() * sizeof(double));
+  tensors_.sums = {sums_.get(), static_cast<std::int64_t>(layers.size()), 2, 2, ddl::DataType::f64};
   if (scaling_.rule == LayerRule::novograd)
     second_moments_ = backend_.allocate(layers.size() * sizeof(float));
-}
-
-std::vector<Optimizer::Stretch> Optimizer::joined() const {
-  const bool each_parameter = recipe_.measure || settings_.weight_decay != 0;
-  std::vector<Stretch> stretches;
-  std::int64_t moment = 0;
-  for (const ddl::GradientPiece& shard : shards_) {
-    const auto count = static_cast<std::int64_t>(shard.count);
-    const std::int64_t first =
-        parameters_.layout().parameters[shard.gradient].offset + static_cast<std::int64_t>(shard.first);
-    const double share = share_of(shard);
-    if (!stretches.empty() && stretches.back().first + stretches.back().count == first &&
-        stretches.back().share == share &&
-        (!each_parameter || stretches.back().parameter == shard.gradient)) {
-      stretches.back().count += count;
-    } else {
-      stretches.push_back({shard.gradient, first, count, moment, share});
-    }
-    moment += count;
-  }
-  return stretches;
 }
 
 double Optimizer::share_of(const ddl::GradientPiece& shard) const {
@@ -137,69 +131,38 @@ double Optimizer::share_of(const ddl::GradientPiece& shard) const {
   return is_of_all_ranks ? 1 / ranks_ : 1;
 }
 
-Tensor Optimizer::moment(void* block, std::int64_t first, std::int64_t count) const {
-  if (block == nullptr) return {};
-  const Tensor values = parameters_.values();
-  return Tensor{block, 1, first + count, first + count, values.type}.col_range(first, count);
-}
-
-UpdateTensors Optimizer::tensors_of(const Stretch& stretch) const {
-  return {.values = parameters_.values().col_range(stretch.first, stretch.count),
-          .gradients = parameters_.gradients().col_range(stretch.first, stretch.count),
-          .m = moment(m_.get(), stretch.moment, stretch.count),
-          .v = moment(v_.get(), stretch.moment, stretch.count)};
-}
-
-UpdateSettings Optimizer::settings_of(const Stretch& stretch) const {
-  UpdateSettings settings = settings_;
-  if (!parameters_.layout().parameters[stretch.parameter].decays) settings.weight_decay = 0;
-  return settings;
-}
-
-void Optimizer::scale_layers(const StepFactors* step) {
-  backend_.zero(sums_);
-  for (const Stretch& stretch : stretches_) {
-    UpdateTensors tensors = tensors_of(stretch);
-    tensors.sums = sums_.row_range(static_cast<std::int64_t>(stretch.parameter), 1);
-    UpdateSettings settings = settings_of(stretch);
-    settings.sums_share = stretch.share;
-    settings.zero_gradients = settings_.zero_gradients && *recipe_.measure != UpdateRule::norms;
-    backend_.update(*recipe_.measure, tensors, settings);
-  }
-  if (!whole_) sum_over_ranks_(sums_);
-  backend_.scale_layers(scaling_, step, sums_, static_cast<float*>(second_moments_.get()),
-                        static_cast<Layer*>(layers_.get()));
-}
-
 void Optimizer::update(const StepFactors* step) {
-  settings_.zero_gradients = whole_;
-  settings_.factors = step;
-  if (recipe_.measure) scale_layers(step);
-  for (const Stretch& stretch : stretches_) {
-    UpdateSettings settings = settings_of(stretch);
-    if (recipe_.measure) settings.factors = &static_cast<Layer*>(layers_.get())[stretch.parameter].factors;
-    if (recipe_.rule == UpdateRule::lamb_step) settings.zero_gradients = false;  // they are
-    backend_.update(recipe_.rule, tensors_of(stretch), settings);
+  UpdateSettings settings = settings_;
+  settings.factors = step;
+  // It is the last to read the gradients, if it is used.
+  const bool moves_moments = recipe_.measure == UpdateRule::lamb_moments;
+  if (recipe_.measure) {
+    settings.zero_gradients = whole_ && moves_moments;
+    backend_.zero(tensors_.sums);
+    backend_.update(*recipe_.measure, tensors_, settings, ranges_);
+    if (!whole_) sum_over_ranks_(tensors_.sums);
+    settings.layers = static_cast<Layer*>(layers_.get());
+    backend_.scale_layers(scaling_, step, tensors_.sums, static_cast<float*>(second_moments_.get()),
+                          static_cast<Layer*>(layers_.get()));
   }
+  settings.zero_gradients = whole_ && !moves_moments;
+  backend_.update(recipe_.rule, tensors_, settings, ranges_);
   backend_.parameters_changed();
 }
 
 std::vector<Optimizer::State> Optimizer::state() const {
   std::vector<State> states;
-  for (const auto& [prefix, block] : {std::pair{"m/", m_.get()}, std::pair{"v/", v_.get()}}) {
-    if (block == nullptr) continue;
-    std::int64_t at = 0;
-    for (const ddl::GradientPiece& shard : shards_) {
-      const ParameterSpec& parameter = parameters_.layout().parameters[shard.gradient];
-      const auto count = static_cast<std::int64_t>(shard.count);
+  for (const auto& [prefix, moments] : {std::pair{"m/", tensors_.m}, std::pair{"v/", tensors_.v}}) {
+    if (moments.data == nullptr) continue;
+    for (const UpdateRange& range : ranges_) {
+      const ParameterSpec& parameter = parameters_.layout().parameters[static_cast<std::size_t>(range.layer)];
       states.push_back({prefix + parameter.name, parameter.rows, parameter.cols,
-                        static_cast<std::int64_t>(shard.first), moment(block, at, count)});
-      at += count;
+                        range.first - parameter.offset, moments.col_range(range.moment, range.count)});
     }
   }
   if (second_moments_ != nullptr) {
-    states.push_back(
-        {"v", 1, sums_.rows, 0, {second_moments_.get(), 1, sums_.rows, sums_.rows, ddl::DataType::f32}});
+    const auto layers = static_cast<std::int64_t>(parameters_.count());
+    states.push_back({"v", 1, layers, 0, {second_moments_.get(), 1, layers, layers, ddl::DataType::f32}});
   }
   return states;
 }

@@ -66,24 +66,10 @@ class Optimizer {
     std::optional<UpdateRule> measure = {};  // before it; then every parameter has factors of its own
     LayerRule layer = LayerRule::lamb;       // if it measures
   };
-  /// A range of the flat parameters, all with the same factors.
-  struct Stretch {
-    std::size_t parameter = 0;  // the first one
-    std::int64_t first = 0;
-    std::int64_t count = 0;
-    std::int64_t moment = 0;  // where the moments of its first element are
-    double share = 1;         // of its sums of squares that this rank adds
-  };
 
   static Recipe recipe_of(const Options& options);
-  void take_pieces(std::span<const ddl::GradientPiece> shards);
-  [[nodiscard]] std::vector<Stretch> joined() const;
+  void take_pieces(std::span<const ddl::GradientPiece> pieces);
   [[nodiscard]] double share_of(const ddl::GradientPiece& shard) const;
-  [[nodiscard]] Tensor moment(void* block, std::int64_t first, std::int64_t count) const;
-  [[nodiscard]] UpdateTensors tensors_of(const Stretch& stretch) const;
-  [[nodiscard]] UpdateSettings settings_of(const Stretch& stretch) const;
-  /// Sets the factors of every parameter.
-  void scale_layers(const StepFactors* step);
 
   Backend& backend_;
   ParameterSet& parameters_;
@@ -92,13 +78,12 @@ class Optimizer {
   LayerScaling scaling_;
   bool whole_ = true;
   SumOverRanks sum_over_ranks_;
-  std::vector<ddl::GradientPiece> shards_;  // ascending
   std::vector<std::int64_t> of_all_ranks_;  // for each parameter, how many of its last elements
   double ranks_ = 1;
-  std::vector<Stretch> stretches_;  // the shards, with adjacent ones joined
+  std::vector<UpdateRange> ranges_;  // those that it updates; a parameter is a layer
+  UpdateTensors tensors_;
   std::shared_ptr<void> m_, v_;
-  std::shared_ptr<void> sums_memory_, second_moments_, layers_;  // for each parameter, if norms are measured
-  Tensor sums_;                                                  // [parameters, 2]
+  std::shared_ptr<void> sums_, second_moments_, layers_;  // for each parameter, if norms are measured
 };
 
 }  // namespace nmt

@@ -158,6 +158,65 @@ TEST_P(BackendOperation, GemmOverwritesNanUnlessItAccumulates) {
   for (const double x : memory.read(c).data) EXPECT_TRUE(std::isnan(x)) << "NaN was lost on the way";
 }
 
+// Layers would multiply by other parts of a parameter, or by what it was before an update.
+TEST_P(BackendOperation, MultiplyByPartsOfAParameter) {
+  struct Part {
+    std::int64_t first_row, rows, first_col, cols;
+  };
+  const Values first = random_.values(120, 100), second = random_.values(120, 100);
+  for (const std::int64_t rows : {0, 1, 17, 260})
+    for (const Transpose tb : {Transpose::no, Transpose::yes})
+      for (const bool accumulate : {false, true}) {
+        SCOPED_TRACE(testing::Message() << rows << " rows" << (tb == Transpose::yes ? ", transposed" : "")
+                                        << (accumulate ? ", accumulated" : ""));
+        std::vector<Values> a, c;
+        const std::vector<Part> parts = {
+            {0, 120, 0, 100}, {0, 70, 0, 100}, {70, 50, 0, 100}, {0, 120, 5, 64}, {3, 5, 1, 7}};
+        for (const Part& part : parts) {
+          a.push_back(random_.values(rows, tb == Transpose::yes ? part.cols : part.rows));
+          c.push_back(random_.values(rows, tb == Transpose::yes ? part.rows : part.cols));
+        }
+        std::vector<Values> bounds;
+        for (int time = 0; time < 2; ++time)
+          for (std::size_t i = 0; i < parts.size(); ++i) {
+            const auto inner = static_cast<double>(a[i].cols);
+            bounds.emplace_back(rows, c[i].cols, (inner + 2) * inner * fp32_roundoff);
+          }
+        const auto operation = [&](Memory& memory) {
+          const Tensor parameter = memory.tensor(first);
+          Outputs outputs;
+          for (const Values* values : {&first, &second}) {
+            memory.write(parameter, *values);
+            memory->parameters_changed();
+            for (std::size_t i = 0; i < parts.size(); ++i) {
+              const Part& p = parts[i];
+              const Tensor result = memory.tensor(c[i]);
+              memory->multiply(memory.tensor(a[i]), tb,
+                               parameter.row_range(p.first_row, p.rows).col_range(p.first_col, p.cols),
+                               accumulate, result);
+              outputs.push_back(memory.read(result));
+            }
+          }
+          return outputs;
+        };
+        expect_reference(operation, bounds);
+      }
+}
+
+TEST_P(BackendOperation, AddRow) {
+  for (const std::int64_t rows : {0, 1, 3, 129})
+    for (const std::int64_t cols : odd_sizes) {
+      SCOPED_TRACE(std::to_string(rows) + "x" + std::to_string(cols));
+      const Values x = random_.values(rows, cols), row = random_.values(1, cols);
+      const auto operation = [&](Memory& memory) {
+        const Tensor to = memory.tensor(x);
+        memory->add_row(memory.tensor(row), to);
+        return Outputs{memory.read(to)};
+      };
+      expect_reference(operation, {Values(rows, cols, 2 * fp32_roundoff)});
+    }
+}
+
 TEST_P(BackendOperation, ColumnSums) {
   for (const std::int64_t rows : {0, 1, 3, 17, 64, 129})
     for (const std::int64_t cols : odd_sizes) {
@@ -519,6 +578,24 @@ TEST_P(Attention, MemoryBackward) {
       }
       expect_reference(backward(false), bounds);
     }
+}
+
+TEST_P(BackendOperation, ScaledDirection) {
+  for (const std::int64_t units : {1, 3, 17, 64, 129, 1000}) {
+    SCOPED_TRACE(units);
+    const Values v = random_.values(1, units, 0.5, 1), g = random_.values(1, 1, 1, 2);
+    const Values d_out = random_.values(1, units), d_v = random_.values(1, units), d_g = random_.values(1, 1);
+    const auto operation = [&](Memory& memory) {
+      const Tensor out = memory.tensor(1, units), of_v = memory.tensor(d_v), of_g = memory.tensor(d_g);
+      memory->scaled_direction(memory.tensor(v), memory.tensor(g), out);
+      memory->scaled_direction_backward(memory.tensor(v), memory.tensor(g), memory.tensor(d_out), of_v, of_g);
+      return Outputs{memory.read(out), memory.read(of_v), memory.read(of_g)};
+    };
+    // The length is at least 0.5, and the part of d_out along v at most the root of the units.
+    const auto n = static_cast<double>(units);
+    const double error = (n + 8) * 4 * std::sqrt(n) * fp32_roundoff;
+    expect_reference(operation, {Values(1, units, error), Values(1, units, error), Values(1, 1, error)});
+  }
 }
 
 TEST_P(BackendOperation, SoftmaxCrossEntropy) {

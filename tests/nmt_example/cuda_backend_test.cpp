@@ -436,6 +436,7 @@ TEST_F(Cuda, UpdatesWriteTheCopiesThatProductsUse) {
   Memory memory(*cuda_, Layout::contiguous);
   const ddl::DataType type = cuda_->narrow_type();
   const Values start = random_.values(1, 1000), gradients = random_.values(1, 1000);
+  const Values m = random_.values(1, 1000);
   const Tensor values = memory.tensor(start);
   // Some of the values, some again, and between them some that no product uses.
   const std::vector<Tensor> factors = {values.col_range(8, 15 * 20).reshaped(15, 20),
@@ -453,12 +454,20 @@ TEST_F(Cuda, UpdatesWriteTheCopiesThatProductsUse) {
     return memory.read(product);
   };
   for (const Tensor& factor : factors) read(factor);
-  cuda_->update(UpdateRule::sgd, {values, memory.tensor(gradients), {}, {}}, {.learning_rate = 1});
+  // Ranges that begin and end within copies, and leave some elements out.
+  const std::vector<UpdateRange> ranges = {{.first = 0, .count = 131, .moment = 0},
+                                           {.first = 131, .count = 277, .moment = 131},
+                                           {.first = 411, .count = 200, .moment = 411}};
+  cuda_->update(UpdateRule::momentum, {values, memory.tensor(gradients), memory.tensor(m), {}},
+                {.learning_rate = 1, .beta1 = 0.5}, ranges);
   const auto is_updated = [&](const Tensor& factor) {
     const auto first = static_cast<std::size_t>(factor.as<float>() - values.as<float>());
     Values expected(factor.rows, factor.cols);
-    for (std::size_t i = 0; i < expected.data.size(); ++i)
-      expected.data[i] = start.data[first + i] - gradients.data[first + i];
+    for (std::size_t i = 0; i < expected.data.size(); ++i) {
+      const std::size_t place = first + i;
+      const double change = gradients.data[place] + 0.5 * m.data[place];
+      expected.data[i] = start.data[place] - (place >= 408 && place < 411 ? 0 : change);
+    }
     return close(read(factor), expected, 0x1p-7 * (1 + expected.largest()));
   };
   memory.write(values, Values(1, 1000));  // shows what is read again

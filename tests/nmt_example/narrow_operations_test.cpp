@@ -79,6 +79,45 @@ TEST_P(NarrowOperation, MovesRows) {
   }
 }
 
+TEST_P(NarrowOperation, MultiplyByPartsOfAParameter) {
+  struct Part {
+    std::int64_t first_row, rows, first_col, cols;
+  };
+  const std::vector<Part> parts = {{0, 60, 0, 48}, {0, 33, 0, 48}, {33, 27, 0, 48},
+                                   {0, 60, 8, 24}, {0, 60, 5, 13}, {3, 5, 1, 7}};
+  const Values first = narrow_values(60, 48), second = narrow_values(60, 48);
+  for (const std::int64_t rows : {1, 17, 70})
+    for (const Transpose tb : {Transpose::no, Transpose::yes})
+      for (const bool accumulate : {false, true})
+        for (const bool is_narrow : {false, true}) {
+          SCOPED_TRACE(testing::Message()
+                       << rows << " rows" << (tb == Transpose::yes ? ", transposed" : "")
+                       << (accumulate ? ", accumulated" : "") << (is_narrow ? ", narrow" : ""));
+          std::vector<Values> a, c;
+          for (const Part& part : parts) {
+            a.push_back(narrow_values(rows, tb == Transpose::yes ? part.cols : part.rows));
+            c.push_back(narrow_values(rows, tb == Transpose::yes ? part.rows : part.cols));
+          }
+          expect_reference([&](Memory& memory) {
+            const Tensor parameter = memory.tensor(first);
+            Outputs outputs;
+            for (const Values* values : {&first, &second}) {
+              memory.write(parameter, *values);
+              memory->parameters_changed();
+              for (std::size_t i = 0; i < parts.size(); ++i) {
+                const Part& p = parts[i];
+                const Tensor result = is_narrow ? narrow(memory, c[i]) : memory.tensor(c[i]);
+                memory->multiply(narrow(memory, a[i]), tb,
+                                 parameter.row_range(p.first_row, p.rows).col_range(p.first_col, p.cols),
+                                 accumulate, result);
+                outputs.push_back(memory.read(result));
+              }
+            }
+            return outputs;
+          });
+        }
+}
+
 TEST_P(NarrowOperation, Dropout) {
   for (const std::int64_t cols : {1, 5, 8, 13, 64, 100, 2100}) {
     SCOPED_TRACE(cols);

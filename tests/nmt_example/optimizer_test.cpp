@@ -3,8 +3,10 @@
 
 #include "nmt_example/training/optimizer.hpp"
 
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "ddl/context.hpp"
 #include "nmt_example/backend/wrapped_backend.hpp"
@@ -17,6 +19,19 @@ namespace {
 class Update : public testing::TestWithParam<BackendCase> {
  protected:
   double roundoff() const { return backend_->type() == ddl::DataType::f64 ? 0x1p-53 : fp32_roundoff; }
+
+  /// Runs the operation on the backend and on the reference. An output may differ by `error` relative to each
+  /// element, and by `floor`.
+  template <typename Operation>
+  void expect_reference(Operation operation, double error, double floor = 0) {
+    const auto reference = make_reference_backend();
+    Memory reference_memory(*reference, Layout::contiguous);
+    const std::vector<Values> found = operation(memory_), expected = operation(reference_memory);
+    for (std::size_t i = 0; i < expected.size(); ++i) {
+      const Values bound = expected[i].map([&](double x) { return error * std::abs(x) + floor; });
+      EXPECT_TRUE(close(found[i], expected[i], bound)) << "output " << i;
+    }
+  }
 
   std::unique_ptr<Backend> backend_ = make_or_skip(GetParam());
   Memory memory_{*backend_, Layout::contiguous};
@@ -149,19 +164,23 @@ TEST_P(Update, StepsThatAreLeftOutChangeNothing) {
   }
 }
 
-/// Counts copies to the host.
+/// Counts copies to the host, and passes over parameters.
 class CountingBackend final : public WrappedBackend {
  public:
   CountingBackend() : WrappedBackend(make_cpu_backend(1)) {}
-  int downloads = 0;
+  int downloads = 0, updates = 0;
 
  private:
-  void before(const Work& work) override { downloads += work.operation == "download" ? 1 : 0; }
+  void before(const Work& work) override {
+    downloads += work.operation == "download" ? 1 : 0;
+    updates += work.operation == "update" ? 1 : 0;
+  }
   void after(const Work&) override {}
 };
 
-// The host would wait for its device in every step, and the device then for the next work.
-TEST(Optimizers, CopyNothingToTheHost) {
+// The host would wait for its device in every step, and the device then for the next work; or it would launch
+// kernels for each parameter.
+TEST(Optimizers, CopyNothingToTheHostAndTakeAllParametersAtOnce) {
   const nlohmann::json golden = golden_results();
   for (const auto& wanted : golden["optimizers"]) {
     SCOPED_TRACE(wanted["flags"].dump());
@@ -169,6 +188,7 @@ TEST(Optimizers, CopyNothingToTheHost) {
     StoredProblem problem(backend, golden, wanted, false);
     problem.run();
     EXPECT_EQ(backend.downloads, 0);
+    EXPECT_LE(backend.updates, 2 * static_cast<int>(golden["rates"].size()));
   }
 }
 
@@ -219,6 +239,229 @@ TEST_P(Update, SgdStepsAgainstTheScaledGradient) {
   }
 }
 
+std::vector<double> numbers_of(const StepFactors& factors) {
+  return {factors.gradient_scale,
+          factors.learning_rate,
+          factors.correction1,
+          factors.correction2,
+          static_cast<double>(factors.step),
+          static_cast<double>(factors.takes),
+          factors.decay_scale};
+}
+
+/// Factors of other steps for every layer, some of which are not taken.
+std::vector<Layer> layers_with_factors(std::size_t count) {
+  std::vector<Layer> layers(count);
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto x = static_cast<double>(i % 13);
+    layers[i].factors =
+        step_factors(0.3 + x, 0.01 * (1 + x), 0.9, 0.99, 1 + static_cast<std::int64_t>(i % 5));
+    layers[i].factors.takes = i % 11 != 5;
+    layers[i].factors.decay_scale = 1 + x / 4;
+  }
+  return layers;
+}
+
+/// Many small layers and some large ones, with elements between them, and each third layer in two shards. Of
+/// the large ones, one is aligned with its moments and the other is not.
+std::vector<UpdateRange> ranges_of_layers(std::int32_t layers) {
+  std::vector<UpdateRange> ranges;
+  UpdateRange next;
+  for (std::int32_t layer = 0; layer < layers; ++layer) {
+    next.count = layer == 60 ? 30'001 : layer == 90 ? 9'003 : 1 + layer % 7;
+    next.first += layer % 3;
+    if (layer == 60) next.first = aligned_stride(next.first), next.moment = aligned_stride(next.moment);
+    next.layer = layer;
+    next.decays = layer % 4 != 0;
+    for (int shard = 0; shard < (layer % 3 == 0 ? 2 : 1); ++shard) {
+      next.sums_share = shard == 0 ? 1 : 0.25;
+      ranges.push_back(next);
+      next.first += next.count + 1;
+      next.moment += next.count;
+    }
+  }
+  return ranges;
+}
+
+// Layers would take each other's steps, decay or norms, or elements of other ranks would change.
+TEST_P(Update, RangesOfManyLayers) {
+  constexpr std::int32_t layers = 130;
+  const std::vector<UpdateRange> ranges = ranges_of_layers(layers);
+  const std::int64_t n = ranges.back().first + ranges.back().count + 5;
+  const std::int64_t moments = ranges.back().moment + ranges.back().count + 5;
+  const std::vector<Layer> factors = layers_with_factors(layers);
+  const Values x = random_.values(1, n), gradients = random_.values(1, n);
+  const Values m = random_.values(1, moments), v = random_.values(1, moments, 0.1, 1);
+  for (const UpdateRule rule :
+       {UpdateRule::norms, UpdateRule::sgd, UpdateRule::momentum, UpdateRule::nesterov, UpdateRule::adam,
+        UpdateRule::lamb_moments, UpdateRule::lamb_step})
+    for (const bool zero : {false, true})
+      for (const bool by_layer : {false, true}) {
+        SCOPED_TRACE(testing::Message() << "rule " << static_cast<int>(rule) << (zero ? ", zeroes" : "")
+                                        << (by_layer ? ", steps of layers" : ""));
+        const auto operation = [&](Memory& memory) {
+          const std::shared_ptr<void> of_layers = memory->allocate(factors.size() * sizeof(Layer));
+          memory->upload_bytes(of_layers.get(), std::as_bytes(std::span(factors)));
+          const UpdateTensors tensors{.values = memory.tensor(x),
+                                      .gradients = memory.tensor(gradients),
+                                      .m = memory.tensor(m),
+                                      .v = memory.tensor(v),
+                                      .sums = memory.sums(2 * layers).reshaped(layers, 2)};
+          memory->update(rule, tensors,
+                         {.layers = by_layer ? static_cast<const Layer*>(of_layers.get()) : nullptr,
+                          .learning_rate = 0.1,
+                          .gradient_scale = 0.3,
+                          .weight_decay = 0.5,
+                          .beta1 = 0.9,
+                          .beta2 = 0.99,
+                          .epsilon = 1e-6,
+                          .step = 3,
+                          .zero_gradients = zero},
+                         ranges);
+          std::vector<Values> outputs;
+          for (const Tensor& output : {tensors.values, tensors.gradients, tensors.m, tensors.v, tensors.sums})
+            outputs.push_back(memory.read(output));
+          return outputs;
+        };
+        expect_reference(operation, 32 * fp32_roundoff, 32 * fp32_roundoff);
+      }
+}
+
+// A layer would move too far, or not at all.
+TEST_P(Update, LayersAreScaledAsOnTheReference) {
+  constexpr std::size_t count = 300;
+  std::vector<Layer> layers = layers_with_factors(count);
+  for (std::size_t i = 0; i < count; ++i) layers[i].decays = i % 3 != 0;
+  for (const LayerRule rule : {LayerRule::lamb, LayerRule::novograd, LayerRule::larc}) {
+    SCOPED_TRACE(static_cast<int>(rule));
+    const LayerScaling scaling{
+        .rule = rule, .weight_decay = 0.01, .beta2 = 0.9, .epsilon = 1e-3, .larc_eta = 0.02};
+    std::vector<std::vector<float>> squares;
+    for (int step = 0; step < 4; ++step) {
+      const Values numbers = random_.values(1, 2 * count, 0, 100);
+      squares.emplace_back(numbers.data.begin(), numbers.data.end());
+      for (std::size_t i = 0; i < squares.back().size(); i += 7) squares.back()[i] = 0;
+    }
+    const auto operation = [&](Memory& memory) {
+      const auto of_layers = memory->allocate(count * sizeof(Layer));
+      const auto of_step = memory->allocate(sizeof(StepFactors));
+      const auto second_moments = memory->allocate(count * sizeof(float));
+      memory->upload_bytes(of_layers.get(), std::as_bytes(std::span(layers)));
+      std::vector<Values> outputs;
+      for (std::size_t step = 0; step < squares.size(); ++step) {
+        const StepFactors& factors = layers[step + 3].factors;  // the third is not taken
+        memory->upload_bytes(of_step.get(), std::as_bytes(std::span(&factors, 1)));
+        memory->scale_layers(
+            scaling, static_cast<const StepFactors*>(of_step.get()),
+            memory.sums(squares[step]).reshaped(count, 2),
+            rule == LayerRule::novograd ? static_cast<float*>(second_moments.get()) : nullptr,
+            static_cast<Layer*>(of_layers.get()));
+        std::vector<Layer> found(count);
+        memory->download_bytes(of_layers.get(), std::as_writable_bytes(std::span(found)));
+        std::vector<float> moments(count);
+        memory->download_bytes(second_moments.get(), std::as_writable_bytes(std::span(moments)));
+        Values& output = outputs.emplace_back(count, 9);
+        for (std::size_t i = 0; i < count; ++i) {
+          std::vector<double> row = numbers_of(found[i].factors);
+          row.insert(row.end(), {static_cast<double>(found[i].decays), static_cast<double>(moments[i])});
+          std::ranges::copy(row, output.data.begin() + static_cast<std::ptrdiff_t>(9 * i));
+        }
+      }
+      return outputs;
+    };
+    // Second moments are fp32.
+    expect_reference(operation, rule == LayerRule::novograd ? 4 * fp32_roundoff : 1e-12);
+  }
+}
+
+/// A step's reduction, which is not finite if its norm is negative, and its largest gradient.
+struct Reduced {
+  double norm, magnitude;
+};
+
+/// All that `end_step` can meet.
+std::vector<Reduced> steps_to_end() {
+  std::vector<Reduced> steps = {{3, 0.25}, {70, 5}, {-1, 0}, {4, 0.5}, {0, 0}};
+  for (int i = 0; i < 8; ++i) steps.push_back({1.0 + i, 0.125 * (i + 1)});
+  steps.insert(steps.end(), {{-1, 0}, {-1, 0}, {2, 0.75}});
+  steps.insert(steps.end(), most_left_out + 1, {-1, 0});
+  steps.push_back({1, 1});
+  return steps;
+}
+
+// A device would take, scale or leave out other steps than the host.
+TEST_P(Update, StepsEndAsOnTheReference) {
+  struct Step {
+    StepState state;
+    StepRecord record;
+    ddl::DeviceOutcome reduced;
+    double loss_sum, magnitude;
+    std::array<double, 32> rates;
+  };
+  const std::vector<Reduced> steps = steps_to_end();
+  for (const LossScaling rule :
+       {LossScaling::off, LossScaling::constant, LossScaling::backoff, LossScaling::log_max})
+    for (const bool per_sentence : {false, true}) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(rule) << (per_sentence ? ", per sentence" : ""));
+      std::set<StepEnd> ends;
+      const auto operation = [&](Memory& memory) {
+        const std::shared_ptr<void> owned = memory->allocate(sizeof(Step));
+        auto* const on_device = static_cast<Step*>(owned.get());
+        Step step{};
+        step.state.loss_scale = {.rule = rule, .largest = 1024, .window = 3, .value = 512};
+        for (std::size_t i = 0; i < step.rates.size(); ++i) step.rates[i] = 0.1 + static_cast<double>(i);
+        Values output(static_cast<std::int64_t>(steps.size()), 23);
+        for (std::size_t i = 0; i < steps.size(); ++i) {
+          const auto& [norm, magnitude] = steps[i];
+          step.reduced = {24, 0.5, std::abs(norm), norm < 0 ? 0U : 1U};
+          step.loss_sum = 3 + static_cast<double>(i);
+          step.magnitude = magnitude;
+          memory->upload_bytes(on_device, std::as_bytes(std::span(&step, 1)));
+          memory->end_step(
+              {.max_gradient_norm = 0.01, .beta1 = 0.9, .beta2 = 0.99, .loss_per_sentence = per_sentence},
+              {.sentences = 7,
+               .learning_rates = on_device->rates.data(),
+               .first = 0,
+               .reduced = &on_device->reduced,
+               .loss_sum = &on_device->loss_sum,
+               .magnitude = &on_device->magnitude},
+              &on_device->state, &on_device->record);
+          memory->download_bytes(on_device, std::as_writable_bytes(std::span(&step, 1)));
+          const StepRecord& record = step.record;
+          const LossScale& scale = step.state.loss_scale;
+          ends.insert(record.end);
+          std::vector<double> row = numbers_of(step.state.factors);
+          row.insert(
+              row.end(),
+              {static_cast<double>(record.end), static_cast<double>(record.done), record.loss_sum,
+               record.weight, record.norm, record.learning_rate, record.loss_scale, record.next_loss_scale,
+               scale.value, static_cast<double>(scale.step), static_cast<double>(scale.last_overflow),
+               scale.mean, scale.mean_square, static_cast<double>(step.state.done),
+               static_cast<double>(step.state.left_out), static_cast<double>(step.state.halted)});
+          std::ranges::copy(row, output.data.begin() + output.cols * static_cast<std::ptrdiff_t>(i));
+        }
+        return std::vector<Values>{output};
+      };
+      // The deviation of equal numbers, which is that of their roundings, is the root of a difference.
+      expect_reference(operation, 1e-6);
+      EXPECT_EQ(ends.size(), rule == LossScaling::off ? 3U : 4U) << "an outcome is not tested";
+    }
+}
+
+// Gradients that are large only where few look would overflow in 16 bits.
+TEST_P(Update, LargestMagnitude) {
+  for (const ddl::DataType type : {backend_->type(), backend_->narrow_type()})
+    for (const std::int64_t cols : {0, 1, 3, 64, 4097, 300'003})
+      for (const double extreme : {-7.5, 7.5})
+        for (const std::int64_t place : {std::int64_t{0}, cols / 2, cols - 1}) {
+          Values x = random_.values(1, cols);
+          if (cols > 0) x(0, std::max<std::int64_t>(place, 0)) = extreme;
+          const Tensor result = memory_.sums(1);
+          backend_->largest_magnitude(memory_.tensor(x, Layout::contiguous, type), result);
+          EXPECT_EQ(memory_.read(result)(0, 0), cols > 0 ? 7.5 : 0) << cols << " elements, at " << place;
+        }
+}
+
 TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
   const Tensor sums = memory_.sums(2);
   const auto norms = [&](const Values& values, const Values& gradients) {
@@ -236,8 +479,9 @@ TEST_P(Update, SumsOfSquaresAreAccumulatedInFp64) {
   Values x(1, 4097, 1);
   x(0, 0) = 8192;
   EXPECT_EQ(norms(x, x)(0, 1), 67108864.0 + 4096.0);
-  memory_->update(UpdateRule::norms, {memory_.tensor(x), memory_.tensor(x), {}, {}, sums},
-                  {.sums_share = 0.5});
+  const UpdateRange half{.count = x.cols, .sums_share = 0.5};
+  memory_->update(UpdateRule::norms, {memory_.tensor(x), memory_.tensor(x), {}, {}, sums}, {},
+                  std::span(&half, 1));
   EXPECT_EQ(memory_.read(sums)(0, 1), 1.5 * (67108864.0 + 4096.0)) << "a share is added";
   EXPECT_EQ(norms(Values(1, 0), Values(1, 0))(0, 0), 0.0);
   for (const std::int64_t place : {0, 7, 128}) {

@@ -51,7 +51,7 @@ class NarrowPointer {
 };
 
 template <typename Operation, typename Values>
-__global__ void cell_rows_kernel(CellRows rows) {
+__global__ void __launch_bounds__(block_threads) cell_rows_kernel(CellRows rows) {
   compute_cell_row<Operation, DeviceMath, CellRow<float, Values>>(rows, blockIdx.x, Block());
 }
 

@@ -323,14 +323,14 @@ class CudaBackend final : public Backend {
   }
 
   // Optimisers ----------------------------------------------------------------------------------
-  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings) override {
+  void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings,
+              std::span<const UpdateRange> ranges) override {
     assert(tensors.values.contiguous() && tensors.gradients.contiguous());
-    double* const sums = tensors.sums.empty() ? nullptr : scratch(2 * cuda::update_blocks);
-    bool changes_values = false;
-    with_rule(rule, [&]<typename Rule>(const Rule&) { changes_values = Rule::use.value; });
-    cuda::update(
-        queue(), rule, tensors, settings, sums,
-        changes_values ? narrow_parameters_.updated_with(tensors.values) : std::vector<cuda::CopiedRange>());
+    const UpdateUse use = use_of(rule);
+    std::vector<cuda::CopiedRange> copied;
+    if (use.value) copied = narrow_parameters_.updated_with(tensors.values);
+    cuda::update(queue(), rule, tensors, settings, ranges, copied,
+                 use.measures ? scratch(cuda::update_scratch(ranges)) : nullptr);
     check_launch("update");
   }
   void scale_layers(const LayerScaling& scaling, const StepFactors* step, const Tensor& sums,
@@ -340,7 +340,7 @@ class CudaBackend final : public Backend {
     check_launch("scale_layers");
   }
   void largest_magnitude(const Tensor& x, const Tensor& result) override {
-    cuda::largest_magnitude(queue(), x, result, scratch(cuda::update_blocks));
+    cuda::largest_magnitude(queue(), x, result, scratch(cuda::most_partial_results));
     check_launch("largest_magnitude");
   }
   void end_step(const StepRules& rules, const StepInput& input, StepState* state,

@@ -76,21 +76,23 @@ void log_softmax(cudaStream_t stream, const Tensor& logits);
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best);
 
 // optimizer_kernels.cu
-inline constexpr std::size_t update_blocks = 1024;
-/// Some of the parameters that an update changes, at most `most_copied`, and a 16-bit tensor of as many
-/// elements that becomes their copy.
+/// Some of an update's values, at most `most_copied`, and their copy, a 16-bit tensor of as many elements.
 struct CopiedRange {
   std::int64_t first, count;
   Tensor copy;
 };
 inline constexpr std::int64_t most_copied = std::int64_t{1} << 31;
-/// `scratch`: two f64 for each of `update_blocks`, if there are sums. `copied`: disjoint and ascending.
+/// How many f64 of scratch an `update` that measures takes.
+std::size_t update_scratch(std::span<const UpdateRange> ranges);
+/// Writes what changes to the copies too. `copied`: disjoint and ascending.
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
-            const UpdateSettings& settings, double* scratch, std::span<const CopiedRange> copied = {});
+            const UpdateSettings& settings, std::span<const UpdateRange> ranges,
+            std::span<const CopiedRange> copied, double* scratch);
 /// `sums` [layers, 2] without gaps.
 void scale_layers(cudaStream_t stream, const LayerScaling& scaling, const StepFactors* step,
                   const Tensor& sums, float* second_moments, Layer* layers);
-/// `scratch`: update_blocks values.
+inline constexpr std::size_t most_partial_results = 1024;
+/// `scratch`: `most_partial_results` f64.
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch);
 void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& input, StepState* state,
               StepRecord* record);

@@ -25,7 +25,8 @@ class NarrowParameters {
   /// The copy, brought up to date on the stream if the parameter has changed since.
   Tensor copy_of(const Tensor& parameter, ddl::DataType type, cudaStream_t stream);
   [[nodiscard]] std::size_t bytes() const;
-  /// The copies of some of these values, contiguous, which are now to be updated with them.
+  /// The copies that lie within these values, [1, elements], ascending and disjoint. They are now to be
+  /// updated with those of the values that change.
   std::vector<CopiedRange> updated_with(const Tensor& values);
   /// To be called when parameters have got other values. Copies that were updated with them are kept.
   void forget() noexcept;

@@ -14,16 +14,36 @@ struct DeviceMath {
 /// Elements that a thread updates at once, if they lie as packs.
 constexpr int update_width = 4;
 
-/// Elements, and where their copy is, if there is one.
-struct Range {
-  Index first, count;
-  View copy;
-  bool packs;  ///< Whether packs of elements are aligned, here and in the copy.
+/// Elements that a block updates, at most. Blocks are dealt out by elements, so that a large layer among many
+/// small ones keeps the whole device busy.
+constexpr Index block_elements = 4096;
+
+/// A range, or the part of it that has the same copy, if there is one.
+struct Piece {
+  UpdateRange range;
+  void* copy = nullptr;
+  unsigned copy_first = 0;  ///< The index of the piece's first element in it.
+  unsigned copy_cols = 0, copy_stride = 0;
+  unsigned first_block = 0;
+  ddl::DataType copy_type = ddl::DataType::f32;
+  bool packs = false;  ///< Whether packs of elements are aligned, here and in the copy.
 };
 /// What fits into a kernel's 4 KB of parameters.
-struct Ranges {
-  static constexpr std::size_t most = 48;
-  Range range[most];
+struct Pieces {
+  static constexpr unsigned most = 48;
+  unsigned count = 0, blocks = 0;
+  Piece piece[most];
+
+  __device__ unsigned first_block(unsigned p) const { return p < count ? piece[p].first_block : blocks; }
+  /// The piece that a block updates a part of.
+  __device__ const Piece& of_block(unsigned block) const {
+    unsigned begin = 0, end = count;
+    while (end - begin > 1) {
+      const unsigned middle = (begin + end) / 2;
+      (piece[middle].first_block <= block ? begin : end) = middle;
+    }
+    return piece[begin];
+  }
 };
 
 /// Consecutive elements of an array, as one pack.
@@ -56,53 +76,85 @@ __device__ void update(const UpdateArrays<float, Gradient>& arrays, const Update
   if constexpr (zeroes_gradients) pack_of<n>(arrays.gradients, i) = Pack<Gradient, n>{};
 }
 
-/// Each row of blocks has a range. Block b of a row writes its sums to partial[b] and partial[blocks + b].
+/// Block b writes its sums to partial[2 b] and partial[2 b + 1].
 template <typename Rule, bool zeroes_gradients, typename Gradient>
 __global__ void update_kernel(UpdateArrays<float, Gradient> arrays, UpdateSettings settings,
-                              StepFactors given, Ranges ranges, double* partial) {
-  const Range& range = ranges.range[blockIdx.y];
-  const StepFactors step = settings.factors != nullptr ? *settings.factors : given;
-  const UpdateFactors<float> factors = factors_of<float>(settings, step);
+                              StepFactors given, const __grid_constant__ Pieces pieces, double* partial) {
+  const Piece& piece = pieces.of_block(blockIdx.x);
+  const UpdateRange& range = piece.range;
+  arrays.values += range.first;
+  arrays.gradients += range.first;
+  if constexpr (Rule::use.m) arrays.m += range.moment;
+  if constexpr (Rule::use.v) arrays.v += range.moment;
+  __shared__ UpdateFactors<float> of_block;
+  __shared__ bool is_taken;
+  if (threadIdx.x == 0) {
+    const StepFactors step = step_of(settings, range.layer, given);
+    of_block = factors_of<float>(settings, range.decays, step);
+    is_taken = step.takes;
+  }
+  __syncthreads();
+  const UpdateFactors<float> factors = of_block;
+  const bool takes = is_taken;
   double values = 0, measured = 0;
-  const auto visit = [&](Index at, auto width) {
+  const auto visit = [&](Index i, auto width) {
     constexpr int n = width;
-    const Index i = range.first + at;
-    if (!step.takes) {
+    if (!takes) {
       if constexpr (zeroes_gradients) pack_of<n>(arrays.gradients, i) = Pack<Gradient, n>{};
       return;
     }
     UpdateElement<float> elements[n];
     update<Rule, zeroes_gradients>(arrays, factors, i, elements);
     if constexpr (Rule::use.value) {
-      if (range.copy.data != nullptr) {
-        const auto place = static_cast<unsigned>(at), cols = static_cast<unsigned>(range.copy.cols);
+      if (piece.copy != nullptr) {
         Pack<float, n> copied;
         for (int k = 0; k < n; ++k) copied[k] = elements[k].value;
-        range.copy.store(place / cols, place % cols, copied);
+        View copy;
+        copy.data = piece.copy;
+        copy.stride = piece.copy_stride;
+        copy.type = piece.copy_type;
+        const unsigned place = piece.copy_first + static_cast<unsigned>(i);
+        copy.store(place / piece.copy_cols, place % piece.copy_cols, copied);
       }
     }
-    for (const UpdateElement<float>& e : elements) {
-      values += static_cast<double>(e.value) * static_cast<double>(e.value);
-      measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
+    if constexpr (Rule::use.measures) {
+      for (const UpdateElement<float>& e : elements) {
+        values += static_cast<double>(e.value) * static_cast<double>(e.value);
+        measured += static_cast<double>(e.measured) * static_cast<double>(e.measured);
+      }
     }
   };
-  const Index step_width = Index{blockDim.x} * update_width;
-  for (Index begin = blockIdx.x * step_width; begin < range.count; begin += gridDim.x * step_width)
-    for_pack<update_width>(range.packs, begin, threadIdx.x, blockDim.x, range.count, visit);
-  if (partial == nullptr) return;
+  const Index first = Index{blockIdx.x - piece.first_block} * block_elements;
+  const Index end = range.count < first + block_elements ? range.count : first + block_elements;
+  for (Index begin = first; begin < end; begin += Index{blockDim.x} * update_width)
+    for_pack<update_width>(piece.packs, begin, threadIdx.x, blockDim.x, end, visit);
+  if constexpr (Rule::use.measures) {
+    values = block_sum(values);
+    measured = block_sum(measured);
+    if (threadIdx.x != 0) return;
+    partial[2 * blockIdx.x] = values;
+    partial[2 * blockIdx.x + 1] = measured;
+  }
+}
+
+/// The block of a layer's first piece adds up the sums of all its pieces.
+__global__ void totals_kernel(const __grid_constant__ Pieces pieces, const double* partial, double* totals) {
+  unsigned p = blockIdx.x;
+  const std::int32_t layer = pieces.piece[p].range.layer;
+  if (p > 0 && pieces.piece[p - 1].range.layer == layer) return;
+  double values = 0, measured = 0;
+  for (; p < pieces.count && pieces.piece[p].range.layer == layer; ++p) {
+    const double share = pieces.piece[p].range.sums_share;
+    for (unsigned b = pieces.first_block(p) + threadIdx.x; b < pieces.first_block(p + 1); b += blockDim.x) {
+      values += share * partial[2 * b];
+      measured += share * partial[2 * b + 1];
+    }
+  }
   values = block_sum(values);
   measured = block_sum(measured);
   if (threadIdx.x != 0) return;
-  partial[blockIdx.x] = values;
-  partial[gridDim.x + blockIdx.x] = measured;
-}
-
-/// Block b adds up the b-th `count` partial sums.
-__global__ void totals_kernel(const double* partial, Index count, double share, double* totals) {
-  double sum = 0;
-  for (Index i = threadIdx.x; i < count; i += blockDim.x) sum += partial[blockIdx.x * count + i];
-  sum = block_sum(sum);
-  if (threadIdx.x == 0) totals[blockIdx.x] += share * sum;
+  totals[2 * layer] += values;
+  totals[2 * layer + 1] += measured;
 }
 
 template <typename T>
@@ -135,34 +187,51 @@ __global__ void end_step_kernel(StepRules rules, StepInput input, StepState* sta
   nmt::end_step(rules, input, *state, *record);
 }
 
-/// The number of blocks fixes the order of sums, so it depends on the size alone.
-Index blocks_for(Index count) {
-  return std::min<Index>((count + block_threads - 1) / block_threads, static_cast<Index>(update_blocks));
-}
+Index blocks_of(Index count) { return (count + block_elements - 1) / block_elements; }
 
-/// All elements, with and without copies.
-std::vector<Range> ranges_of(const UpdateTensors& tensors, std::span<const CopiedRange> copied) {
+/// The ranges' elements, with and without copies.
+std::vector<Pieces> pieces_of(const UpdateTensors& tensors, std::span<const UpdateRange> ranges,
+                              std::span<const CopiedRange> copied) {
   const auto is_aligned = [](const Tensor& x) {
     const std::size_t pack = update_width * ddl::size_of(x.type);
     return x.empty() || reinterpret_cast<std::uintptr_t>(x.data) % pack == 0;
   };
   const bool begin_aligned = is_aligned(tensors.values) && is_aligned(tensors.gradients) &&
                              is_aligned(tensors.m) && is_aligned(tensors.v);
-  std::vector<Range> ranges;
-  const auto append = [&](Index first, Index count, const Tensor& copy) {
-    const bool packs = begin_aligned && first % update_width == 0 && copy.cols % update_width == 0 &&
-                       copy.stride % update_width == 0;
-    ranges.push_back({first, count, copy, packs});
+  std::vector<Pieces> all;
+  const auto append = [&](UpdateRange range, Index first, Index end, const CopiedRange* copy) {
+    if (all.empty() || all.back().count == Pieces::most) all.emplace_back();
+    range.moment += first - range.first;
+    range.first = first;
+    range.count = end - first;
+    Piece& piece = all.back().piece[all.back().count++];
+    piece.range = range;
+    piece.first_block = all.back().blocks;
+    all.back().blocks += static_cast<unsigned>(blocks_of(range.count));
+    piece.packs = begin_aligned && range.first % update_width == 0 && range.moment % update_width == 0;
+    if (copy == nullptr) return;
+    piece.copy = copy->copy.data;
+    piece.copy_first = static_cast<unsigned>(first - copy->first);
+    piece.copy_cols = static_cast<unsigned>(copy->copy.cols);
+    piece.copy_stride = static_cast<unsigned>(copy->copy.stride);
+    piece.copy_type = copy->copy.type;
+    for (const unsigned n : {piece.copy_first, piece.copy_cols, piece.copy_stride})
+      piece.packs = piece.packs && n % update_width == 0;
   };
-  const Index count = tensors.values.size();
-  Index end = 0;
-  for (const CopiedRange& range : copied) {
-    if (range.first > end) append(end, range.first - end, Tensor());
-    append(range.first, range.count, range.copy);
-    end = range.first + range.count;
+  auto copy = copied.begin();
+  for (const UpdateRange& range : ranges) {
+    const Index end = range.first + range.count;
+    for (Index at = range.first, next = at; at < end; at = next) {
+      while (copy != copied.end() && copy->first + copy->count <= at) ++copy;
+      const bool has_copy = copy != copied.end() && copy->first <= at;
+      if (copy == copied.end())
+        next = end;
+      else
+        next = std::min(end, has_copy ? copy->first + copy->count : copy->first);
+      append(range, at, next, has_copy ? &*copy : nullptr);
+    }
   }
-  if (count > end) append(end, count - end, Tensor());
-  return ranges;
+  return all;
 }
 
 }  // namespace
@@ -173,7 +242,8 @@ void end_step(cudaStream_t stream, const StepRules& rules, const StepInput& inpu
 }
 
 void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& result, double* scratch) {
-  const Index blocks = blocks_for(x.size());
+  const Index blocks = std::min<Index>((x.size() + block_threads - 1) / block_threads,
+                                       static_cast<Index>(most_partial_results));
   if (blocks == 0) return;
   with_type(x.type, [&]<typename T>(T) {
     launch_kernel(stream, largest_kernel<T>, static_cast<unsigned>(blocks), block_threads, x.as<T>(),
@@ -182,30 +252,29 @@ void largest_magnitude(cudaStream_t stream, const Tensor& x, const Tensor& resul
   launch_kernel(stream, largest_of_kernel, 1, block_threads, scratch, blocks, result.as<double>());
 }
 
+std::size_t update_scratch(std::span<const UpdateRange> ranges) {
+  Index blocks = 0;
+  for (const UpdateRange& range : ranges) blocks += blocks_of(range.count);
+  return static_cast<std::size_t>(2 * blocks);
+}
+
 void update(cudaStream_t stream, UpdateRule rule, const UpdateTensors& tensors,
-            const UpdateSettings& settings, double* scratch, std::span<const CopiedRange> copied) {
-  const std::vector<Range> all = ranges_of(tensors, copied);
-  Index largest = 0;
-  for (const Range& range : all) largest = std::max(largest, range.count);
-  const Index blocks = blocks_for(largest);
-  for (std::size_t begin = 0; begin < all.size(); begin += Ranges::most) {
-    const std::size_t count = std::min(all.size() - begin, Ranges::most);
-    Ranges ranges{};
-    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(begin), count, ranges.range);
-    const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(count));
+            const UpdateSettings& settings, std::span<const UpdateRange> ranges,
+            std::span<const CopiedRange> copied, double* scratch) {
+  for (const Pieces& pieces : pieces_of(tensors, ranges, copied)) {
     with_type(tensors.gradients.type, [&]<typename Gradient>(Gradient) {
       with_rule(rule, [&](const auto& chosen) {
         using Rule = std::decay_t<decltype(chosen)>;
         const auto kernel = settings.zero_gradients ? update_kernel<Rule, true, Gradient>
                                                     : update_kernel<Rule, false, Gradient>;
-        launch_kernel(stream, kernel, grid, block_threads, UpdateArrays<float, Gradient>(tensors), settings,
-                      given_factors(settings), ranges, scratch);
+        launch_kernel(stream, kernel, pieces.blocks, block_threads, UpdateArrays<float, Gradient>(tensors),
+                      settings, given_factors(settings), pieces, scratch);
       });
     });
+    if (!use_of(rule).measures) continue;
+    launch_kernel(stream, totals_kernel, pieces.count, block_threads, pieces, scratch,
+                  tensors.sums.as<double>());
   }
-  if (tensors.sums.empty()) return;
-  launch_kernel(stream, totals_kernel, 2, block_threads, scratch, blocks, settings.sums_share,
-                tensors.sums.as<double>());
 }
 
 void scale_layers(cudaStream_t stream, const LayerScaling& scaling, const StepFactors* step,

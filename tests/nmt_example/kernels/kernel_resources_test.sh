@@ -13,8 +13,11 @@ for architecture in sm_80 sm_90; do
       cat resources.log
       exit 1
     fi
-    cat resources.log
+    cat "$file" resources.log
   done | awk -v architecture="$architecture" '
+    # A block has up to 1024 threads, unless its kernel declares fewer.
+    /\.entry / { sub(/.*\.entry /, ""); sub(/\(.*/, ""); declaring = $0 }
+    /^\.maxntid / { threads[declaring] = $2 + 0 }
     /Compiling entry function/ { split($0, quoted, "\047"); kernel = quoted[2] }
     /bytes spill stores/ {
       for (i = 1; i < NF; ++i) if ($(i + 1) == "bytes" && $(i + 2) == "spill") spilled[kernel] += $i
@@ -27,9 +30,11 @@ for architecture in sm_80 sm_90; do
         if ($(i + 1) == "bytes" && $(i + 2) ~ /^smem/) shared = $i
       }
       if (registers > most) most = registers
-      if (registers > 128 || shared > 49152 || spilled[kernel] > 0) {
-        printf "%s: %s has %d registers (at most 128 let a block of 512 threads run), %d bytes of shared memory (at " \
-               "most 49152) and %d bytes of spills (none allowed)\n", architecture, kernel, registers, shared, spilled[kernel]
+      of_block = kernel in threads ? threads[kernel] : 1024
+      if (registers * of_block > 65536 || registers > 128 || shared > 49152 || spilled[kernel] > 0) {
+        printf "%s: %s has %d registers (at most 65536 in a block of %d threads, 128 in each), %d bytes of shared memory " \
+               "(at most 49152) and %d bytes of spills (none allowed)\n", architecture, kernel, registers, of_block, shared,
+               spilled[kernel]
         failed = 1
       }
     }

@@ -22,6 +22,7 @@
 // A block runs on one thread of the host.
 #undef __shared__
 #define __shared__ static thread_local  // NOLINT(bugprone-reserved-identifier)
+#define __launch_bounds__(...)          // NOLINT(bugprone-reserved-identifier)
 
 inline thread_local uint3 threadIdx, blockIdx;
 inline thread_local dim3 blockDim, gridDim;
