@@ -341,6 +341,14 @@ class Backend {
   /// best_block().columns] are those from column `first` on, and `best` is complete with the last of the V.
   virtual void best_log_softmax(const Tensor& logits, std::int64_t first, std::int64_t vocabulary,
                                 std::int32_t also, const Tensor& best) = 0;
+  /// to = log(exp(to) + exp(from)), of log-probabilities, which may be minus infinity.
+  virtual void log_add_exp(const Tensor& from, const Tensor& to) = 0;
+  /// Draws a column of each row of log-probabilities x [N, V], which have the weights exp(x / temperature)
+  /// or, for `excluded`, 0: the first one up to which the sum of weights exceeds numbers[row] times that of
+  /// all. `numbers`: N, from 0 to below 1, in the backend's memory. Row r of `drawn` (f64, [N, 2]): the
+  /// column and its log-probability. Sums are fp64 and do not depend on the number of threads.
+  virtual void draw_columns(const Tensor& log_probabilities, const double* numbers, double temperature,
+                            std::int32_t excluded, const Tensor& drawn) = 0;
 
   // Optimisers ----------------------------------------------------------------------------------
   /// One pass over the ranges, which ascend, have no element in common, and lie together by layer. Sums are

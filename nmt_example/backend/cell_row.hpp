@@ -61,6 +61,12 @@ struct OneThread {
   [[nodiscard]] static Real sum(Real mine) {
     return mine;
   }
+  template <typename Number>
+  [[nodiscard]] static Number max(Number mine) {
+    return mine;
+  }
+  /// Of what the members before this one have.
+  [[nodiscard]] static double sum_before(double) { return 0; }
 };
 
 }  // namespace nmt

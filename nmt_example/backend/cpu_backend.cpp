@@ -18,6 +18,7 @@
 #include "nmt_example/backend/cpu_kernels.hpp"
 #include "nmt_example/backend/cpu_memory.hpp"
 #include "nmt_example/backend/cpu_rows.hpp"
+#include "nmt_example/backend/log_probability_rows.hpp"
 #include "nmt_example/backend/products.hpp"
 
 namespace nmt {
@@ -442,6 +443,23 @@ class CpuBackend final : public Backend {
         double* const found = row<double>(best, r);
         cpu::best_logits_row(row(logits, r), logits.cols, first, also, count, found);
         if (first + logits.cols == vocabulary) cpu::best_log_probabilities(count, found);
+      }
+    });
+  }
+  void log_add_exp(const Tensor& from, const Tensor& to) override {
+    for_rows(to.rows, to.cols * 40, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        std::transform(row(to, r), row(to, r) + to.cols, row(from, r), row(to, r), nmt::log_add_exp<float>);
+      }
+    });
+  }
+  void draw_columns(const Tensor& log_probabilities, const double* numbers, double temperature,
+                    std::int32_t excluded, const Tensor& drawn) override {
+    assert(drawn.type == ddl::DataType::f64 && drawn.cols == 2);
+    for_rows(drawn.rows, log_probabilities.cols * 40, [&](std::int64_t begin, std::int64_t end) {
+      for (std::int64_t r = begin; r < end; ++r) {
+        draw_column(row(log_probabilities, r), log_probabilities.cols, numbers[r], temperature, excluded,
+                    row<double>(drawn, r), OneThread());
       }
     });
   }

@@ -11,6 +11,7 @@
 
 #include "nmt_example/backend/backend.hpp"
 #include "nmt_example/backend/cell_operations.hpp"
+#include "nmt_example/backend/log_probability_rows.hpp"
 #include "nmt_example/backend/update_rules.hpp"
 
 namespace nmt {
@@ -437,6 +438,17 @@ class ReferenceBackend final : public Backend {
       }
       at(best, r, 2 * count) = at(logits, r, also) - largest - normaliser;
     }
+  }
+  void log_add_exp(const Tensor& from, const Tensor& to) override {
+    assert(same_shape(from, to));
+    for_each(to, [&](Index r, Index c) { at(to, r, c) = nmt::log_add_exp(at(to, r, c), at(from, r, c)); });
+  }
+  void draw_columns(const Tensor& log_probabilities, const double* numbers, double temperature,
+                    std::int32_t excluded, const Tensor& drawn) override {
+    assert(drawn.rows == log_probabilities.rows && drawn.cols == 2);
+    for (Index r = 0; r < drawn.rows; ++r)
+      draw_column(&at(log_probabilities, r, 0), log_probabilities.cols, numbers[r], temperature, excluded,
+                  &at(drawn, r, 0), OneThread());
   }
 
   // Optimisers ----------------------------------------------------------------------------------

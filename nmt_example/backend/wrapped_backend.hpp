@@ -179,6 +179,15 @@ class WrappedBackend : public Backend {
     call({.operation = "best_log_softmax", .bytes = bytes_of(logits, best)},
          [&] { inner_->best_log_softmax(logits, first, vocabulary, also, best); });
   }
+  void log_add_exp(const Tensor& from, const Tensor& to) override {
+    call({.operation = "log_add_exp", .bytes = bytes_of(from, to, to)},
+         [&] { inner_->log_add_exp(from, to); });
+  }
+  void draw_columns(const Tensor& log_probabilities, const double* numbers, double temperature,
+                    std::int32_t excluded, const Tensor& drawn) override {
+    call({.operation = "draw_columns", .bytes = bytes_of(log_probabilities, drawn)},
+         [&] { inner_->draw_columns(log_probabilities, numbers, temperature, excluded, drawn); });
+  }
   void update(UpdateRule rule, const UpdateTensors& t, const UpdateSettings& settings,
               std::span<const UpdateRange> ranges) override {
     double bytes = 0;

@@ -14,7 +14,7 @@
 namespace nmt {
 
 LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::string_view flag,
-                       const std::string& path) {
+                       const std::string& path, const LoadedModel* other) {
   LoadedModel loaded{.saved = open_run(context, flag, path), .options = {}, .backend = {}, .model = {}};
   Options& options = loaded.options;
   context.on_all_ranks("read the checkpoint's options", [&] {
@@ -30,11 +30,17 @@ LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::
   const std::string without_effect = flags_without_effect(options, parsed);
   if (context.is_root() && !without_effect.empty()) context.log().notice(without_effect);
 
-  loaded.backend = make_backend(context, options);
-  if (options.profile) {
-    auto profiled = std::make_unique<Profile>(std::move(loaded.backend), 0);
-    loaded.profile = profiled.get();
-    loaded.backend = std::move(profiled);
+  if (other != nullptr) {
+    loaded.backend = other->backend;
+    loaded.profile = other->profile;
+  } else {
+    std::unique_ptr<Backend> backend = make_backend(context, options);
+    if (options.profile) {
+      auto profiled = std::make_unique<Profile>(std::move(backend), 0);
+      loaded.profile = profiled.get();
+      backend = std::move(profiled);
+    }
+    loaded.backend = std::move(backend);
   }
   const VocabularyPair& vocabularies = loaded.vocabularies();
   loaded.model = std::make_unique<Model>(
@@ -59,7 +65,7 @@ std::vector<LoadedModel> load_models(ddl::Context& context, const ParsedOptions&
                       paths))
           .as_agreed();
     }
-    loaded.push_back(load_model(context, parsed, flag, path));
+    loaded.push_back(load_model(context, parsed, flag, path, loaded.empty() ? nullptr : &loaded.front()));
     begin = end + 1;
   }
   context.on_all_ranks("compare the models' vocabularies", [&] {

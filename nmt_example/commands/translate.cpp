@@ -78,8 +78,8 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
 
   const VocabularyPair& vocabularies = loaded.front().vocabularies();
   Translator translator(models_of(loaded), vocabularies.source, vocabularies.target, options);
-  for (const LoadedModel& one : loaded)
-    if (one.profile != nullptr) one.profile->begin_step();
+  Profile* const profile = loaded.front().profile;  // of all models
+  if (profile != nullptr) profile->begin_step();
   Scored scored;
   std::size_t count = 0;
   double seconds = 0;
@@ -95,10 +95,9 @@ void translate(ddl::Context& context, ParsedOptions parsed) {
     });
   }
   std::string report;
-  for (const LoadedModel& one : loaded) {
-    if (one.profile == nullptr) continue;
-    one.profile->count_step(seconds);
-    report += one.profile->report();
+  if (profile != nullptr) {
+    profile->count_step(seconds);
+    report = profile->report();
   }
 
   context.root_only("finish the translations", [&] {

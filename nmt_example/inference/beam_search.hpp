@@ -23,12 +23,14 @@ class NextWordScorer {
   virtual void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words) = 0;
 
   // Of the last step, valid until the next call.
-  /// [rows * vocabulary], for the next word.
-  [[nodiscard]] virtual std::span<const float> log_probabilities() = 0;
   /// [rows * (2 k + 1)], k = beam_width + 2 or, if it has fewer words, the vocabulary's size: of each row,
   /// the k most probable next words, the most probable first and the lower of equal ones; their
   /// log-probabilities; that of </s>.
   [[nodiscard]] virtual std::span<const double> best_words() = 0;
+  /// [rows * 2]: of each row, a next word drawn by numbers[row], from 0 to below 1, and its log-probability.
+  /// Each word but <s> is drawn with its probability to the power 1 / temperature.
+  [[nodiscard]] virtual std::span<const double> draw_words(std::span<const double> numbers,
+                                                           double temperature) = 0;
   /// [rows * source_steps]; empty without attention.
   [[nodiscard]] virtual std::span<const float> attention_weights() = 0;
 };

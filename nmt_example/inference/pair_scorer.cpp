@@ -62,7 +62,7 @@ std::vector<std::string> align(SearchModel& search, const BatchView& batch, std:
   for (std::size_t b = 0; b < pairs.size(); ++b)
     translations.push_back({b, pairs[b].target, pairs[b].target_words, pairs[b].source_words});
   search.start(batch);
-  ModelScorer scorer(std::span(&search, 1), 1);
+  ModelScorer scorer(std::span(&search, 1));
   return align(scorer, translations);
 }
 

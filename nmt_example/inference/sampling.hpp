@@ -20,7 +20,6 @@ struct SamplingSettings {
 /// step), so they depend neither on the batch nor on the rank. `numbers` are those of the sentences. Returns
 /// `samples` translations of each sentence, in order; their score is their log-probability.
 std::vector<Translation> sample(NextWordScorer& scorer, std::span<const std::int32_t> source_lengths,
-                                std::span<const std::uint64_t> numbers, std::int64_t vocabulary,
-                                const SamplingSettings& settings);
+                                std::span<const std::uint64_t> numbers, const SamplingSettings& settings);
 
 }  // namespace nmt

@@ -100,10 +100,9 @@ std::vector<std::string> Translator::translate(std::span<const std::string> line
     batch.source = source;
     batch.source_lengths = lengths;
     for (SearchModel& search : searches) search.start(batch);
-    ModelScorer scorer(searches, beam);
-    const std::int64_t vocabulary = models_.front()->shape().target_vocabulary;
-    const auto found = samples_ ? sample(scorer, lengths, numbers, vocabulary, sampling_)
-                                : beam_search(scorer, lengths, settings_);
+    ModelScorer scorer(searches);
+    const auto found =
+        samples_ ? sample(scorer, lengths, numbers, sampling_) : beam_search(scorer, lengths, settings_);
     std::vector<std::vector<std::int32_t>> source_words(count);
     std::vector<TranslationToAlign> to_align;
     for (std::size_t i = 0; i < found.size(); ++i) {

@@ -17,7 +17,7 @@ namespace nmt {
 /// decodes the result.
 class Translator {
  public:
-  /// The models read and write the same words.
+  /// The models read and write the same words, and have one backend.
   Translator(std::vector<Model*> models, const Vocabulary& source, const Vocabulary& target,
              const Options& options);
 

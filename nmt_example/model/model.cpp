@@ -330,6 +330,7 @@ void SearchModel::plan(std::int64_t sentences, std::int64_t source_steps) {
   const std::int64_t vocabulary = network_.projection.vocabulary();
   log_probs_ = arena_.take_full(rows, aligned_stride(vocabulary)).col_range(0, vocabulary);
   best_ = arena_.take(rows, 2 * std::min(beam_ + 2, vocabulary) + 3, ddl::DataType::f64);
+  numbers_ = arena_.take(1, rows, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, false);
   network_.decoder.plan_search(arena_, sentences, source_steps, rows);
 }
@@ -401,25 +402,53 @@ void SearchModel::step(std::span<const std::int32_t> parents, std::span<const st
                                 .source_rows = source_rows});
 }
 
-std::span<const float> SearchModel::log_probabilities() {
+Tensor SearchModel::log_probabilities() {
   const Tensor log_probs = log_probs_.row_range(0, padded_rows_);
   network_.projection.log_probabilities(context(), network_.decoder.output(), log_probs);
-  log_probabilities_.resize(static_cast<std::size_t>(rows_ * log_probs.cols));
-  backend_.download(used(log_probs), log_probabilities_);
-  return log_probabilities_;
+  return used(log_probs);
 }
 
-std::span<const double> SearchModel::best_words(std::int32_t also) {
-  const StepContext step = context();
-  const auto find = [&] {
-    network_.projection.best_words(step, network_.decoder.output(), also,
-                                   log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
-  };
-  step.replay(0, 2, find, static_cast<std::uint64_t>(also));
-  const Tensor words = used(best_).col_range(0, best_.cols - 2);
-  best_words_.resize(static_cast<std::size_t>(words.size()));
-  backend_.download(words, best_words_);
-  return best_words_;
+Tensor SearchModel::log_sums(std::span<SearchModel> others) {
+  const Tensor sums = log_probabilities();
+  for (SearchModel& other : others) {
+    assert(&other.backend_ == &backend_ && other.rows_ == rows_);
+    backend_.log_add_exp(other.log_probabilities(), sums);
+  }
+  return sums;
+}
+
+std::span<const double> SearchModel::downloaded(const Tensor& words) {
+  words_.resize(static_cast<std::size_t>(words.size()));
+  backend_.download(words, words_);
+  return words_;
+}
+
+std::span<const double> SearchModel::best_words(std::int32_t also, std::span<SearchModel> others) {
+  if (others.empty()) {
+    const StepContext step = context();
+    const auto find = [&] {
+      network_.projection.best_words(step, network_.decoder.output(), also,
+                                     log_probs_.row_range(0, padded_rows_), best_.row_range(0, padded_rows_));
+    };
+    step.replay(0, 2, find, static_cast<std::uint64_t>(also));
+  } else {
+    const Tensor sums = log_sums(others);
+    const std::int64_t most = backend_.best_block().columns;
+    for (std::int64_t first = 0, count = 0; first < sums.cols; first += count) {
+      count = std::min(most, sums.cols - first);
+      backend_.best_log_softmax(sums.col_range(first, count), first, sums.cols, also, used(best_));
+    }
+  }
+  return downloaded(used(best_).col_range(0, best_.cols - 2));
+}
+
+std::span<const double> SearchModel::draw_words(std::span<const double> numbers, double temperature,
+                                                std::int32_t excluded, std::span<SearchModel> others) {
+  const Tensor log_probs = log_sums(others), drawn = used(best_).col_range(0, 2);
+  if (!others.empty()) backend_.log_softmax(log_probs);
+  backend_.upload_bytes(numbers_.data, std::as_bytes(numbers));
+  backend_.draw_columns(log_probs, numbers_.as<double>(), temperature, excluded, drawn);
+  return downloaded(drawn);
 }
 
 std::span<const float> SearchModel::attention_weights() {

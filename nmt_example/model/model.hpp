@@ -156,11 +156,16 @@ class SearchModel {
   void step(std::span<const std::int32_t> parents, std::span<const std::int32_t> words);
 
   // What the last step gives, computed when it is asked for, and valid until the next call.
-  /// [rows * target vocabulary]
-  [[nodiscard]] std::span<const float> log_probabilities();
+  // `others`, on the same backend, have made the same step: the probabilities are then the means of all.
+  /// [rows, target vocabulary], in the backend's memory; of this model alone.
+  [[nodiscard]] Tensor log_probabilities();
   /// [rows * (2 k + 1)], k = `beam` + 2 or the vocabulary's size: of each row, the k most probable next
   /// words, the most probable first; their log-probabilities; that of word `also`.
-  [[nodiscard]] std::span<const double> best_words(std::int32_t also);
+  [[nodiscard]] std::span<const double> best_words(std::int32_t also, std::span<SearchModel> others = {});
+  /// [rows * 2]: of each row, the next word that is drawn by numbers[row], and its log-probability; see
+  /// Backend::draw_columns.
+  [[nodiscard]] std::span<const double> draw_words(std::span<const double> numbers, double temperature,
+                                                   std::int32_t excluded, std::span<SearchModel> others = {});
   /// [rows * as many as source_steps or some more]; empty without attention.
   [[nodiscard]] std::span<const float> attention_weights();
 
@@ -168,6 +173,9 @@ class SearchModel {
   [[nodiscard]] StepContext context() const;
   void plan(std::int64_t sentences, std::int64_t source_steps);
   void make_word_products();
+  /// log(sum of all models' probabilities)
+  [[nodiscard]] Tensor log_sums(std::span<SearchModel> others);
+  [[nodiscard]] std::span<const double> downloaded(const Tensor& words);
   /// The part for the rows of the last step.
   [[nodiscard]] Tensor used(const Tensor& x) const { return x.row_range(0, rows_); }
 
@@ -185,9 +193,9 @@ class SearchModel {
   Indices row_indices_;  // of the step, see SearchRows
   std::shared_ptr<void> word_products_;
   std::int64_t expected_rows_ = 0;
-  Tensor log_probs_, best_;
-  std::vector<float> log_probabilities_, weights_;
-  std::vector<double> best_words_;
+  Tensor log_probs_, best_, numbers_;
+  std::vector<float> weights_;
+  std::vector<double> words_;
   std::vector<std::int32_t> host_indices_, sentence_of_row_, source_of_parent_, source_rows_;
 };
 

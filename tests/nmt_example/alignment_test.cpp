@@ -32,8 +32,8 @@ class GivenAttention final : public NextWordScorer {
     }
     rows_ = std::move(next);
   }
-  std::span<const float> log_probabilities() override { return {}; }
   std::span<const double> best_words() override { return {}; }
+  std::span<const double> draw_words(std::span<const double>, double) override { return {}; }
   std::span<const float> attention_weights() override { return weights_; }
 
  private:

@@ -726,6 +726,90 @@ TEST_P(BackendOperation, BestLogSoftmax) {
       }
 }
 
+/// Numbers that are exact in fp32, with minus infinity in every fifth column and, if there are more than
+/// three, in the first and the last.
+Values with_impossible_columns(Values x) {
+  for (std::int64_t r = 0; r < x.rows; ++r)
+    for (std::int64_t v = 0; v < x.cols; ++v)
+      if (v % 5 == 4 || (x.cols > 3 && (v == 0 || v == x.cols - 1)))
+        x(r, v) = -std::numeric_limits<double>::infinity();
+  return x;
+}
+
+// Models that translate together would be weighed wrongly, or a word that is impossible to one would be so
+// to all.
+TEST_P(BackendOperation, LogAddExp) {
+  for (const std::int64_t rows : {0, 1, 3, 64})
+    for (const std::int64_t cols : {1, 3, 17, 64, 129, 5003}) {
+      SCOPED_TRACE(testing::Message() << rows << "x" << cols);
+      const Values x = with_impossible_columns(random_.values(rows, cols, -30, 0));
+      Values y = random_.values(rows, cols, -30, 0);
+      for (std::size_t i = 0; i < y.data.size(); ++i) {
+        if (i % 3 == 0) y.data[i] = -std::numeric_limits<double>::infinity();
+        if (i % 7 == 0) y.data[i] = x.data[i];
+      }
+      Values expected = x;
+      for (std::size_t i = 0; i < y.data.size(); ++i)
+        expected.data[i] = std::max(std::log(std::exp(x.data[i]) + std::exp(y.data[i])), -1e30);
+      for (Backend* const backend : {backend_.get(), reference_.get()}) {
+        Memory memory(*backend, GetParam().layout);
+        const Tensor from = memory.tensor(y), to = memory.tensor(x);
+        memory->log_add_exp(from, to);
+        const Values found = memory.read(to).map([](double value) { return std::max(value, -1e30); });
+        EXPECT_TRUE(close(found, expected, 64 * fp32_roundoff)) << backend->name();
+      }
+    }
+}
+
+// Samples would not be the model's, or differ between backends.
+TEST_P(BackendOperation, DrawColumns) {
+  for (const std::int64_t rows : {0, 1, 17})
+    for (const std::int64_t vocabulary : {1, 3, 17, 64, 129, 1025, 5003})
+      for (const double temperature : {0.5, 1.0, 1e-6}) {
+        SCOPED_TRACE(testing::Message() << rows << "x" << vocabulary << " temperature " << temperature);
+        // Quarters: several columns are the most probable ones.
+        const Values x =
+            with_impossible_columns(random_.values(rows, vocabulary, -10, 0).map([](double value) {
+              return std::round(4 * value) / 4;
+            }));
+        const std::int64_t excluded = vocabulary > 3 ? vocabulary / 2 : -1;
+        std::vector<double> numbers = random_.values(1, rows, 0, 0.999).data;
+        for (std::size_t r = 0; r < numbers.size(); r += 3) numbers[r] = r % 2 == 0 ? 0.0 : 1 - 0x1p-53;
+        Values expected(rows, 2);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          double largest = -std::numeric_limits<double>::infinity(), sum = 0;
+          for (std::int64_t v = 0; v < vocabulary; ++v)
+            if (v != excluded) largest = std::max(largest, x(r, v));
+          std::vector<double> sums;
+          for (std::int64_t v = 0; v < vocabulary; ++v)
+            sums.push_back(sum += v == excluded ? 0 : std::exp((x(r, v) - largest) / temperature));
+          const auto found = std::ranges::upper_bound(sums, numbers[static_cast<std::size_t>(r)] * sum);
+          const auto column = std::min(found, std::ranges::lower_bound(sums, sum)) - sums.begin();
+          expected(r, 0) = static_cast<double>(column);
+          expected(r, 1) = x(r, column);
+        }
+        for (Backend* const backend : {backend_.get(), reference_.get()}) {
+          Memory memory(*backend, GetParam().layout);
+          const Tensor in_memory = memory.sums(rows), drawn = memory.sums(3 * rows).reshaped(rows, 3);
+          memory->upload_bytes(in_memory.data, std::as_bytes(std::span(numbers)));
+          memory->draw_columns(memory.tensor(x), in_memory.as<double>(), temperature,
+                               static_cast<std::int32_t>(excluded), drawn.col_range(0, 2));
+          EXPECT_TRUE(close(memory.read(drawn.col_range(0, 2)), expected, 0)) << backend->name();
+          EXPECT_TRUE(close(memory.read(drawn.col_range(2, 1)), Values(rows, 1), 0)) << backend->name();
+        }
+      }
+}
+
+// A model that has diverged would end the program.
+TEST_P(BackendOperation, DrawsAColumnOfNans) {
+  Memory memory(*backend_, GetParam().layout);
+  const Tensor drawn = memory.sums(2);
+  memory->draw_columns(memory.tensor(Values(1, 129, std::numeric_limits<double>::quiet_NaN())),
+                       memory.sums(1).as<double>(), 1.0, 1, drawn);
+  EXPECT_EQ(memory.read(drawn)(0, 0), 0);
+  EXPECT_TRUE(std::isnan(memory.read(drawn)(0, 1)));
+}
+
 TEST_P(BackendOperation, OptimisersTakeNoRows) {
   Memory memory(*backend_, GetParam().layout);
   const Tensor none = memory.tensor(Values(0, 3));

@@ -63,7 +63,7 @@ class WrittenScorer final : public NextWordScorer {
     ++steps_;
     fill();
   }
-  [[nodiscard]] std::span<const float> log_probabilities() override { return log_probabilities_; }
+  [[nodiscard]] std::span<const double> draw_words(std::span<const double>, double) override { return {}; }
   [[nodiscard]] std::span<const double> best_words() override {
     best_words_.clear();
     std::vector<std::size_t> words(size_);

@@ -3,6 +3,8 @@
 
 #include <tuple>
 
+#include "nmt_example/data/vocabulary.hpp"
+#include "nmt_example/inference/model_scorer.hpp"
 #include "nmt_example/model_test_support.hpp"
 
 namespace nmt::test {
@@ -76,6 +78,78 @@ TEST_P(LargerModelAgreement, LossAndGradientsAreTheReferences) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, LargerModelAgreement, testing::ValuesIn(fp32_backends()),
+                         [](const auto& test) { return test.param.name; });
+
+class SeveralModels : public testing::TestWithParam<BackendCase> {};
+
+// Models that translate together would not be heard all alike, or their words would be those of one.
+TEST_P(SeveralModels, AverageTheirProbabilities) {
+  constexpr int width = 3;
+  const std::shared_ptr<Backend> backend = make_or_skip(GetParam());
+  if (IsSkipped()) return;
+  ModelShape shape = shape_of(16, true, 2, 2, AttentionKind::scaled_luong);
+  shape.target_vocabulary = 1501;
+  std::vector<std::unique_ptr<TestModel>> models;
+  for (const double weight : {1.5, 0.7, 0.4})
+    models.push_back(std::make_unique<TestModel>(backend, shape, BatchLimits{1, 1, 1}, weight));
+  const std::vector<std::int32_t> source{3, 4, 5, 6}, lengths{2, 2}, parents{0, 0, 1}, words{3, 4, 5};
+  const auto rows = static_cast<std::int64_t>(parents.size());
+  BatchView batch;
+  batch.sentences = batch.source_steps = 2;
+  batch.source = source;
+  batch.source_lengths = lengths;
+  std::vector<SearchModel> searches;
+  searches.reserve(models.size());
+  for (const auto& model : models) searches.emplace_back(model->model(), width).start(batch);
+  ModelScorer scorer(searches);
+  scorer.step(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{1, 1});
+  scorer.step(parents, words);
+
+  Memory memory(*backend);
+  Values probabilities(rows, shape.target_vocabulary);
+  for (SearchModel& search : searches) {
+    const Values of_one = memory.read(search.log_probabilities()).map([](double x) { return std::exp(x); });
+    for (std::size_t i = 0; i < of_one.data.size(); ++i) probabilities.data[i] += of_one.data[i] / 3;
+  }
+  const Values expected = probabilities.map([](double x) { return std::log(x); });
+  const std::size_t known = width + 2, each = 2 * known + 1;
+  const std::span<const double> best = scorer.best_words();
+  ASSERT_EQ(best.size(), parents.size() * each);
+  for (std::int64_t r = 0; r < rows; ++r) {
+    const auto found = best.subspan(static_cast<std::size_t>(r) * each, each);
+    std::vector<double> row(expected.data.begin() + r * expected.cols,
+                            expected.data.begin() + (r + 1) * expected.cols);
+    EXPECT_NEAR(found.back(), row[Vocabulary::eos_id], 1e-5);
+    for (std::size_t k = 0; k < known; ++k)
+      EXPECT_NEAR(row[static_cast<std::size_t>(found[k])], found[known + k], 1e-5);
+    std::ranges::sort(row, std::greater());
+    for (std::size_t k = 0; k < known; ++k) EXPECT_NEAR(found[known + k], row[k], 1e-5);
+  }
+
+  for (const double temperature : {0.7, 1.0}) {
+    for (double number = 0; number < 1; number += 0.0625) {
+      const std::vector<double> numbers(parents.size(), number);
+      const std::span<const double> drawn = scorer.draw_words(numbers, temperature);
+      ASSERT_EQ(drawn.size(), 2 * parents.size());
+      for (std::int64_t r = 0; r < rows; ++r) {
+        const auto weight = [&](std::int64_t word) {
+          return word == Vocabulary::bos_id ? 0 : std::pow(probabilities(r, word), 1 / temperature);
+        };
+        const auto word = static_cast<std::int64_t>(drawn[static_cast<std::size_t>(2 * r)]);
+        double before = 0, all = 0;
+        for (std::int64_t v = 0; v < expected.cols; ++v) {
+          if (v < word) before += weight(v);
+          all += weight(v);
+        }
+        EXPECT_LE(before, number * all + 1e-5 * all);
+        EXPECT_GE(before + weight(word), number * all - 1e-5 * all);
+        EXPECT_NEAR(drawn[static_cast<std::size_t>(2 * r + 1)], expected(r, word), 1e-5);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, SeveralModels, testing::ValuesIn(backends_under_test()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

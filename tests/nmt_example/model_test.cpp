@@ -173,23 +173,18 @@ TEST_P(ModelGradient, SearchSeesTheTrainedModel) {
       }
     }
     for (SearchModel* each : {&search, &search_that_looks_words_up}) each->step(parents, words);
-    const std::span<const float> log_probabilities = search.log_probabilities();
-    const std::span<const float> looked_up = search_that_looks_words_up.log_probabilities();
-    ASSERT_EQ(looked_up.size(), log_probabilities.size());
-    for (std::size_t i = 0; i < looked_up.size(); ++i) ASSERT_NEAR(looked_up[i], log_probabilities[i], 1e-6);
+    const Values log_probabilities = model_.memory().read(search.log_probabilities());
+    const Values looked_up = model_.memory().read(search_that_looks_words_up.log_probabilities());
+    ASSERT_TRUE(close(looked_up, log_probabilities, 1e-6));
     const std::span<const float> weights = search.attention_weights();
-    EXPECT_EQ(log_probabilities.size(), parents.size() * static_cast<std::size_t>(vocabulary));
+    EXPECT_EQ(log_probabilities.rows, static_cast<std::int64_t>(parents.size()));
     for (std::int64_t b = 0; b < sentences; ++b) {
       if (!goes_on(b, t)) continue;
       const std::int64_t right_row = first_row[static_cast<std::size_t>(b)] + right;
-      const auto row = static_cast<std::size_t>(right_row * vocabulary);
       double probability = 0;
-      for (std::size_t v = 0; v < static_cast<std::size_t>(vocabulary); ++v)
-        probability += std::exp(static_cast<double>(log_probabilities[row + v]));
+      for (std::int64_t v = 0; v < vocabulary; ++v) probability += std::exp(log_probabilities(right_row, v));
       EXPECT_NEAR(probability, 1, 1e-5);
-      nll -= static_cast<double>(
-          log_probabilities[row + static_cast<std::size_t>(
-                                      batch.target_out[static_cast<std::size_t>(t * sentences + b)])]);
+      nll -= log_probabilities(right_row, batch.target_out[static_cast<std::size_t>(t * sentences + b)]);
       if (!GetParam().shape.has_attention()) {
         EXPECT_TRUE(weights.empty());
         continue;

@@ -229,7 +229,7 @@ inline BatchLimits small_limits() { return {4, 3, 4}; }
 /// A model whose parameters, including biases, are random numbers that are exact in fp32.
 class TestModel {
  public:
-  TestModel(std::unique_ptr<Backend> backend, const ModelShape& shape, const BatchLimits& limits,
+  TestModel(std::shared_ptr<Backend> backend, const ModelShape& shape, const BatchLimits& limits,
             double weight = 0.8, const ModelTypes& types = {})
       : backend_(std::move(backend)), memory_(*backend_), model_(*backend_, shape, limits, nullptr, types) {
     Random random(31);
@@ -266,7 +266,7 @@ class TestModel {
   }
 
  private:
-  std::unique_ptr<Backend> backend_;
+  std::shared_ptr<Backend> backend_;
   Memory memory_;
   Model model_;
   Tensor sums_ = memory_.sums(2);

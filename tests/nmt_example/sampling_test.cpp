@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 
+#include "nmt_example/backend/backend.hpp"
 #include "nmt_example/data/vocabulary.hpp"
 
 namespace nmt {
@@ -34,7 +35,7 @@ class WrittenScorer final : public NextWordScorer {
     std::vector<Words> next;
     for (const std::int32_t parent : parents) next.push_back(rows_.at(static_cast<std::size_t>(parent)));
     rows_ = std::move(next);
-    log_probabilities_.assign(rows_.size() * vocabulary, -std::numeric_limits<float>::infinity());
+    log_probabilities_.assign(rows_.size() * vocabulary, -std::numeric_limits<double>::infinity());
     for (std::size_t r = 0; r < rows_.size(); ++r) {
       ASSERT_NE(words[r], eos);
       if (words[r] == bos) {
@@ -43,19 +44,27 @@ class WrittenScorer final : public NextWordScorer {
         rows_[r].push_back(words[r]);
       }
       for (const auto& [word, probability] : distribution_(rows_[r])) {
-        log_probabilities_[r * vocabulary + static_cast<std::size_t>(word)] =
-            static_cast<float>(std::log(probability));
+        log_probabilities_[r * vocabulary + static_cast<std::size_t>(word)] = std::log(probability);
       }
     }
   }
-  [[nodiscard]] std::span<const float> log_probabilities() override { return log_probabilities_; }
   [[nodiscard]] std::span<const double> best_words() override { return {}; }
+  [[nodiscard]] std::span<const double> draw_words(std::span<const double> numbers,
+                                                   double temperature) override {
+    EXPECT_EQ(numbers.size(), rows_.size());
+    const auto rows = static_cast<std::int64_t>(rows_.size());
+    drawn_.resize(2 * rows_.size());
+    backend_->draw_columns({log_probabilities_.data(), rows, vocabulary, vocabulary, ddl::DataType::f64},
+                           numbers.data(), temperature, bos, {drawn_.data(), rows, 2, 2, ddl::DataType::f64});
+    return drawn_;
+  }
   [[nodiscard]] std::span<const float> attention_weights() override { return {}; }
 
  private:
   std::vector<Words> rows_;
   DistributionOf distribution_;
-  std::vector<float> log_probabilities_;
+  std::vector<double> log_probabilities_, drawn_;
+  std::unique_ptr<Backend> backend_ = make_reference_backend();
 };
 
 std::vector<Translation> sample_of(const DistributionOf& distribution,
@@ -63,7 +72,7 @@ std::vector<Translation> sample_of(const DistributionOf& distribution,
                                    const SamplingSettings& settings) {
   WrittenScorer scorer(numbers.size(), distribution);
   const std::vector<std::int32_t> lengths(numbers.size(), 1);
-  return sample(scorer, lengths, numbers, vocabulary, settings);
+  return sample(scorer, lengths, numbers, settings);
 }
 
 Distribution one_word(const Words& words) {

@@ -4,13 +4,13 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <fstream>
 #include <mutex>
 #include <set>
 #include <sstream>
 
-#include "nmt_example/inference/model_scorer.hpp"
+#include "nmt_example/backend/wrapped_backend.hpp"
+#include "nmt_example/hidden_memory_backend.hpp"
 #include "nmt_example/model_test_support.hpp"
 #include "support/temporary_directory.hpp"
 #include "support/thrown_error.hpp"
@@ -79,47 +79,6 @@ TEST(Translator, KeepsTheOrderAndEmptyLines) {
   }
 }
 
-// Models that translate together would not be heard all alike, or their best words would be those of one.
-TEST(Translator, SeveralModelsAverageTheirProbabilities) {
-  constexpr int width = 3;
-  Fixture fixture;
-  test::TestModel other(make_cpu_backend(1), shape(), {1, 1, 1}, 0.7);
-  const std::vector<std::int32_t> source{3, 4, 5, 6}, lengths{2, 2}, parents{0, 0, 1}, words{3, 4, 5};
-  BatchView batch;
-  batch.sentences = batch.source_steps = 2;
-  batch.source = source;
-  batch.source_lengths = lengths;
-  std::vector<SearchModel> searches;
-  searches.reserve(2);
-  for (Model* const model : {&fixture.model.model(), &other.model()}) {
-    searches.emplace_back(*model, width).start(batch);
-  }
-  ModelScorer scorer(searches, width);
-  scorer.step(std::vector<std::int32_t>{0, 1}, std::vector<std::int32_t>{1, 1});
-  scorer.step(parents, words);
-  std::vector<double> expected;
-  const auto first = searches[0].log_probabilities(), second = searches[1].log_probabilities();
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    expected.push_back(std::log((std::exp(static_cast<double>(first[i])) + std::exp(second[i])) / 2));
-  }
-  const auto found = scorer.log_probabilities();
-  ASSERT_EQ(found.size(), expected.size());
-  for (std::size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-5);
-  const auto best = scorer.best_words();
-  const std::size_t vocabulary = expected.size() / parents.size(), each = best.size() / parents.size();
-  ASSERT_EQ(each, 2 * (width + 2) + 1);
-  for (std::size_t r = 0; r < parents.size(); ++r) {
-    std::vector<double> row(expected.begin() + static_cast<std::ptrdiff_t>(r * vocabulary),
-                            expected.begin() + static_cast<std::ptrdiff_t>((r + 1) * vocabulary));
-    EXPECT_NEAR(best[(r + 1) * each - 1], row[Vocabulary::eos_id], 1e-5);
-    for (std::size_t k = 0; k < width + 2; ++k) {
-      EXPECT_NEAR(row[static_cast<std::size_t>(best[r * each + k])], best[r * each + width + 2 + k], 1e-5);
-    }
-    std::ranges::sort(row, std::greater());
-    for (std::size_t k = 0; k < width + 2; ++k) EXPECT_NEAR(best[r * each + width + 2 + k], row[k], 1e-5);
-  }
-}
-
 // A model beside itself would translate otherwise than alone; or a score would not be that of its
 // translation.
 TEST(Translator, AModelBesideItselfTranslatesAsAlone) {
@@ -140,6 +99,48 @@ TEST(Translator, AModelBesideItselfTranslatesAsAlone) {
     const double score = std::stod(alone[i].substr(tab + 1));
     EXPECT_NEAR(score, std::stod(together[i].substr(other_tab + 1)), 1e-4);
     EXPECT_LT(score, 0);
+  }
+}
+
+/// Counts the bytes that are downloaded from memory that the host cannot access.
+class DownloadCount final : public WrappedBackend {
+ public:
+  DownloadCount() : WrappedBackend(test::make_hidden_memory_backend()) {}
+  double bytes = 0;
+
+ private:
+  void before(const Work& work) override {
+    if (work.operation == "download") bytes += work.bytes;
+  }
+  void after(const Work&) override {}
+};
+
+// The host would wait for the probabilities of all words, and compute what a device computes faster.
+TEST(Translator, DownloadsAFewNumbersOfEachHypothesis) {
+  constexpr int width = 3, steps = 4;
+  std::string list;
+  for (int i = 0; i < 3000; ++i) list += std::to_string(i) + '\n';
+  const Vocabulary source = Fixture().source, target = words(list);
+  ModelShape large = shape();
+  large.target_vocabulary = static_cast<std::int64_t>(target.size());
+  const auto backend = std::make_shared<DownloadCount>();
+  test::TestModel first(backend, large, {1, 1, 1}, 0.3), second(backend, large, {1, 1, 1}, 0.2);
+  for (const bool samples : {false, true}) {
+    for (const bool together : {false, true}) {
+      Options options = beam(samples ? 0 : width);
+      options.coverage_penalty_weight = 0;  // of attention, which is downloaded too
+      options.sampling_temperature = samples ? 1 : 0;
+      options.tgt_max_len_infer = steps;
+      std::vector<Model*> models{&first.model()};
+      if (together) models.push_back(&second.model());
+      Translator translator(models, source, target, options);
+      backend->bytes = 0;
+      const Lines found = translator.translate(Lines{"the dog", "a cat"}, width);
+      EXPECT_EQ(std::set<std::string>(found.begin(), found.end()).size(), 2 * width);
+      EXPECT_GT(backend->bytes, 0);
+      // Less than the probabilities of a single hypothesis.
+      EXPECT_LE(backend->bytes, 2 * width * steps * (2 * (width + 2) + 1) * sizeof(double));
+    }
   }
 }
 

@@ -321,6 +321,16 @@ class CudaBackend final : public Backend {
     cuda::best_log_softmax(queue(), logits, also, best);
     check_launch("best_log_softmax");
   }
+  void log_add_exp(const Tensor& from, const Tensor& to) override {
+    cuda::log_add_exp(queue(), from, to);
+    check_launch("log_add_exp");
+  }
+  void draw_columns(const Tensor& log_probabilities, const double* numbers, double temperature,
+                    std::int32_t excluded, const Tensor& drawn) override {
+    assert(drawn.type == ddl::DataType::f64 && drawn.cols == 2);
+    cuda::draw_columns(queue(), log_probabilities, numbers, temperature, excluded, drawn);
+    check_launch("draw_columns");
+  }
 
   // Optimisers ----------------------------------------------------------------------------------
   void update(UpdateRule rule, const UpdateTensors& tensors, const UpdateSettings& settings,

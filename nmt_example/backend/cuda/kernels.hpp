@@ -74,6 +74,9 @@ void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indi
                            const Tensor& sums, double* scratch);
 void log_softmax(cudaStream_t stream, const Tensor& logits);
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best);
+void log_add_exp(cudaStream_t stream, const Tensor& from, const Tensor& to);
+void draw_columns(cudaStream_t stream, const Tensor& log_probabilities, const double* numbers,
+                  double temperature, std::int32_t excluded, const Tensor& drawn);
 
 // optimizer_kernels.cu
 /// Some of an update's values, at most `most_copied`, and their copy, a 16-bit tensor of as many elements.

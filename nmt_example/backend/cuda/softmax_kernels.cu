@@ -1,5 +1,6 @@
 #include "nmt_example/backend/cuda/device.cuh"
 #include "nmt_example/backend/cuda/kernels.hpp"
+#include "nmt_example/backend/log_probability_rows.hpp"
 
 namespace nmt::cuda {
 namespace {
@@ -161,8 +162,9 @@ __global__ void log_softmax_kernel(LogitsRow row) {
   });
 }
 
-struct MaxKey {
-  __device__ unsigned long long operator()(unsigned long long a, unsigned long long b) const {
+struct Larger {
+  template <typename T>
+  __device__ T operator()(T a, T b) const {
     return a > b ? a : b;
   }
 };
@@ -184,16 +186,46 @@ __global__ void best_log_softmax_kernel(LogitsRow row, Index also, Index count, 
     row.for_packs([&](Index v, const auto& x, auto n) {
       for (int k = 0; k < n; ++k) {
         const unsigned long long other = key_of(row.log_probability(x[k]), v + k);
-        if (other < before) key = MaxKey{}(key, other);
+        if (other < before) key = Larger{}(key, other);
       }
     });
-    before = reduce_block(key, 0ull, MaxKey{});
+    before = reduce_block(key, 0ull, Larger{});
     if (threadIdx.x != 0) continue;
     const Index column = 0xfffffffeu - static_cast<unsigned>(before);
     found[i] = static_cast<double>(column);
     found[count + i] = row.log_probability_of(column);
   }
   if (threadIdx.x == 0) found[2 * count] = row.log_probability_of(also);
+}
+
+/// The threads of a block.
+struct RowThreads {
+  __device__ static Index first() { return threadIdx.x; }
+  __device__ static Index step() { return blockDim.x; }
+  template <typename Number>
+  __device__ static Number max(Number mine) {
+    return reduce_block(mine, mine, Larger{});  // its own number changes nothing
+  }
+  __device__ static double sum_before(double mine) {
+    __shared__ double of_thread[row_threads], of_warp[row_threads / 32];
+    const unsigned warp = threadIdx.x / 32;
+    const double sum = reduce_warp(mine, Add{});
+    __syncthreads();  // what an earlier call has left may still be read
+    of_thread[threadIdx.x] = mine;
+    if (threadIdx.x % 32 == 0) of_warp[warp] = sum;
+    __syncthreads();
+    double before = 0;
+    for (unsigned other = 0; other < warp; ++other) before += of_warp[other];
+    for (unsigned other = warp * 32; other < threadIdx.x; ++other) before += of_thread[other];
+    return before;
+  }
+};
+
+__global__ void draw_columns_kernel(Matrix<float> log_probabilities, Index columns, const double* numbers,
+                                    double temperature, Index excluded, Matrix<double> drawn) {
+  const Index r = blockIdx.x;
+  draw_column(log_probabilities.data + r * log_probabilities.stride, columns, numbers[r], temperature,
+              excluded, drawn.data + r * drawn.stride, RowThreads());
 }
 
 }  // namespace
@@ -220,6 +252,24 @@ void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t al
   if (logits.rows == 0) return;
   launch_kernel(stream, best_log_softmax_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
                 also, (best.cols - 3) / 2, best.as<double>(), best.stride);
+}
+
+void log_add_exp(cudaStream_t stream, const Tensor& from, const Tensor& to) {
+  const Matrix<float> source(from), target(to);
+  for_each_pack<logits_width>(stream, to.rows, to.cols, moves_packs(from, to),
+                              [=] __device__(Index r, Index c, auto n) {
+                                auto sums = target.load(r, c, n);
+                                const auto more = source.load(r, c, n);
+                                for (int k = 0; k < n; ++k) sums[k] = nmt::log_add_exp(sums[k], more[k]);
+                                target.store(r, c, sums);
+                              });
+}
+
+void draw_columns(cudaStream_t stream, const Tensor& log_probabilities, const double* numbers,
+                  double temperature, std::int32_t excluded, const Tensor& drawn) {
+  if (drawn.rows == 0) return;
+  launch_kernel(stream, draw_columns_kernel, static_cast<unsigned>(drawn.rows), row_threads,
+                log_probabilities, log_probabilities.cols, numbers, temperature, excluded, drawn);
 }
 
 }  // namespace nmt::cuda
