@@ -172,11 +172,12 @@ class Trainer {
       const auto queued_from = Clock::now();
       std::int64_t queued = 0;
       for (const std::int64_t most = steps_to_event({eval_steps, score_steps});
-           queued < most && step_.room() > 0; ++queued)
+           queued < most && step_.room() > 0; ++queued) {
         step_.queue();
-      // The first steps also bring memory and graphs into place.
-      if (!std::exchange(is_first_queue, false)) {
-        queued_steps_ += queued;
+        // The first steps also bring memory and graphs into place; later ones may wait for room in the
+        // device's queue.
+        if (queued > 0 || std::exchange(is_first_queue, false)) continue;
+        ++queued_steps_;
         queueing_seconds_ += seconds_since(queued_from);
       }
       const auto results =
