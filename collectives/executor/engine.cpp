@@ -379,13 +379,16 @@ bool Engine::get_token(std::unique_lock<Token>& hold) {
   return true;
 }
 
+void Engine::announce(const Error& error, const CallId& call) {
+  if (closed_ || !settings_.watch) return;
+  settings_.watch->announce(
+      {failure_kind(error.code()), rank(), error.what(), call.communicator, call.sequence});
+}
+
 Error Engine::give_up(const Error& error, const CallId& call) {
   if (closed_) return error;
   failed_ = true;
-  if (settings_.watch) {
-    settings_.watch->announce(
-        {failure_kind(error.code()), rank(), error.what(), call.communicator, call.sequence});
-  }
+  announce(error, call);
   std::unique_lock hold(token_, std::defer_lock);
   if (!get_token(hold)) return error;
   return fail(error, call, {});

@@ -119,8 +119,10 @@ class Engine {
   [[nodiscard]] bool failed() const noexcept { return failed_; }
   /// The error of a call after the first failure: that failure's code, and the first line of its text.
   [[nodiscard]] Error failed_before(const CallName& name) const;
-  /// Fails the engine and the job because of an error outside of the engine. Returns the error to throw.
+  /// Tells the job of an error outside of the engine, unless there has been one already. Waits for nothing.
   /// `call`: the collective that failed, if any.
+  void announce(const Error& error, const CallId& call);
+  /// Fails the engine and the job because of an error outside of the engine. Returns the error to throw.
   [[nodiscard]] Error give_up(const Error& error, const CallId& call = {});
   /// Announces such a failure in one line unless there has been one already, and abandons the network. Waits
   /// for nothing.

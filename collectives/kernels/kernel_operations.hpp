@@ -44,7 +44,7 @@ struct Extremum {
   using Last = Nothing;
   template <typename T>
   [[gnu::always_inline]] static Vector<T> apply(Vector<T> x, Vector<T> y) {
-    if constexpr (static_cast<T>(0.5F) != 0) return (greatest ? x > y : x < y) | (x != x) ? x : y;
+    if constexpr (static_cast<T>(0.5F) != 0) return ((greatest ? x > y : x < y) | (x != x)) ? x : y;
     if constexpr (greatest) return x > y ? x : y;
     return x < y ? x : y;
   }

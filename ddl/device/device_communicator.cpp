@@ -252,8 +252,10 @@ struct DeviceCommunicator::State {
     const std::string call = !found.captured.empty() ? found.captured + " of a captured graph on devices"
                              : called.sequence == 0  ? "collectives on devices"
                                                      : called.describe();
-    executor->abort();
     const Error error(found.error.code(), fmt::format("{} on rank {}: {}", call, rank, found.error.what()));
+    // First, because peers take connections that break for a death.
+    engine_of(context).announce(error, called);
+    executor->abort();
     failure = engine_of(context).give_up(error, called);
     has_failed = true;
   }

@@ -155,6 +155,7 @@ class UcxGroup final : public DimensionGroup {
 
   void close(bool in_order) noexcept override {
     if (!thread_.joinable()) return;
+    is_closing_ = true;
     in_order ? push([this] { is_closed_ = true; }) : abort();
     thread_.join();
     if (!in_order) {  // kernels may still access them
@@ -193,6 +194,9 @@ class UcxGroup final : public DimensionGroup {
     } catch (const NetworkExecutor::Ended&) {
     } catch (...) {
       fail(as_error(std::current_exception()));
+      // Peers hear of the failure before their connections break.
+      while (!calls_->executor().has_ended() && !is_closing_)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     // Opens the gate only after the network and the stream have stopped accessing the callers' buffers.
     network_->abandon();
@@ -249,7 +253,7 @@ class UcxGroup final : public DimensionGroup {
 
   std::uint64_t called_ = 0;
   std::atomic<std::uint64_t> completed_ = 0;
-  std::atomic<bool> is_concluded_ = false;
+  std::atomic<bool> is_concluded_ = false, is_closing_ = false;
   bool is_closed_ = false;  // only used by the thread
   std::mutex mutex_;
   std::deque<std::function<void()>> tasks_;  // for the thread
