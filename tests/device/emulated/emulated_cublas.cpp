@@ -69,9 +69,7 @@ void store(void* data, cudaDataType_t type, std::int64_t i, float value) {
 }
 
 /// With 10 bits of mantissa.
-float as_tf32(float value) {
-  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000U);
-}
+float as_tf32(float value) { return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) & 0xffffe000U); }
 
 float at(const Operand& x, std::int64_t number, std::int64_t row, std::int64_t col) {
   if (x.is_transposed) std::swap(row, col);
