@@ -194,7 +194,7 @@ void Driver::set_up(OperationState& operation) {
   operation.transferring.clear();
   operation.unsent.clear();
   operation.sending = 0;
-  operation.flush_until.reset();
+  operation.sent_by.reset();
   operation.next_net_reduce = 0;
   operation.receiving_blocks = 0;
 }
@@ -297,7 +297,7 @@ bool Driver::progress() {
     if (!operation.transferring.empty() && sweep_transfers(operation)) moved = true;
     if (stage_more(operation, false)) moved = true;
     if (run_ready(operation)) moved = true;
-    if (operation.unfinished != 0 || !has_flushed(operation)) continue;
+    if (operation.unfinished != 0 || !has_sent(operation)) continue;
     finish(operation);
     moved = true;
     --i;
@@ -306,17 +306,14 @@ bool Driver::progress() {
 }
 
 /// Whether everything that was sent has left this process, so that peers need not wait for this rank's next
-/// call. A flush can take as long as a small call, so it is left to the engine's thread if there is one.
-/// Without a thread it is bounded, because it may need a peer that is not in the library.
-bool Driver::has_flushed(OperationState& operation) {
-  constexpr auto longest_flush = std::chrono::milliseconds(10);
+/// call. That is left to the engine's thread if there is one. Without a thread it is bounded, because it may
+/// need a peer that is not in the library.
+bool Driver::has_sent(OperationState& operation) {
+  constexpr auto longest = std::chrono::milliseconds(10);
   if (has_thread_ || operation.program().transfers() == 0) return true;
-  Network& network = *network_of(operation);
-  if (!operation.flush_until) {
-    network.flush();
-    operation.flush_until = Clock::now() + longest_flush;
-  }
-  return !network.may_hold_back() || Clock::now() >= *operation.flush_until;
+  if (!network_of(operation)->holds_back()) return true;
+  if (!operation.sent_by) operation.sent_by = Clock::now() + longest;
+  return Clock::now() >= *operation.sent_by;
 }
 
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {

@@ -43,6 +43,7 @@ class Driver {
   [[nodiscard]] bool may_hold_back() const noexcept {
     return settings_.network != nullptr && settings_.network->may_hold_back();
   }
+  [[nodiscard]] bool holds_back() { return settings_.network != nullptr && settings_.network->holds_back(); }
 
   /// Whether notices to peers are pending.
   [[nodiscard]] bool must_flush() const noexcept { return waiting_notices_ != 0; }
@@ -76,7 +77,7 @@ class Driver {
   void begin_from(OperationState& operation, std::uint32_t step);
   void set_up(OperationState& operation);
   void place_elements(OperationState& operation);
-  [[nodiscard]] bool has_flushed(OperationState& operation);
+  [[nodiscard]] bool has_sent(OperationState& operation);
   static void deliver(const OperationState& operation);
   void finish(OperationState& operation);
   std::shared_ptr<std::byte> shared_bytes(std::size_t bytes);

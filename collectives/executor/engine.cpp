@@ -21,8 +21,8 @@ Ways ways_of(const EngineSettings& settings, bool mpi_alone) {
   return ways;
 }
 
-/// How often the engine's thread polls the network while no call is in flight, so that data of finished calls
-/// leaves. It rarely finds any (a socket was full), but the network cannot tell when everything has left.
+/// How often the engine's thread polls the network after a call, until data of finished calls has left. It
+/// rarely finds any (a socket was full), and to find out costs too much for every call.
 constexpr Naps naps_between_looks() noexcept {
   return {std::chrono::milliseconds(5), 4, std::chrono::milliseconds(50)};
 }
@@ -263,7 +263,7 @@ bool Engine::go_on(bool drives) {
            if (drives) return drive([&] { return !has_work(); }, true);
            if (!failed_) driver_->progress();
          }) &&
-         !failed_ && driver_->may_hold_back();
+         !failed_ && driver_->holds_back();
 }
 
 // Other callers that make progress.

@@ -108,7 +108,7 @@ struct OperationState {
   std::vector<std::uint32_t> transferring;
   std::vector<std::uint32_t> unsent;  ///< Network sends beyond the limit of sends in flight.
   std::size_t sending = 0;
-  std::optional<Clock::time_point> flush_until;  ///< Deadline of the final flush, once all runs are complete.
+  std::optional<Clock::time_point> sent_by;  ///< Once all runs are complete, but not all data has left.
   std::size_t next_net_reduce = 0;
   std::size_t receiving_blocks = 0;
 

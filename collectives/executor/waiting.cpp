@@ -237,7 +237,7 @@ Clock::time_point Driver::next_deadline() const {
   Clock::time_point next = Clock::time_point::max();
   for (const OperationState* operation : operations_) {
     next = std::min({next, operation->until, operation->compare_at});
-    if (operation->flush_until) next = std::min(next, *operation->flush_until);
+    if (operation->sent_by) next = std::min(next, *operation->sent_by);
   }
   return next;
 }

@@ -252,15 +252,25 @@ TEST_P(LstmLayersOf, KeepApartLayersAndStatesOfParameters) {
     actual.push_back(std::make_unique<LayerOf>(memory, c));
     expected.push_back(std::make_unique<LayerOf>(memory_of_reference, c));
   }
+  // Half of the layers are beside the others. The backward pass begins with the other half, as that of an
+  // encoder that reads both ways.
+  const auto work_of = [&](std::size_t first, std::size_t last, const auto& work) {
+    return [&work, first, last] {
+      for (std::size_t l = first; l < last; ++l) work(l);
+    };
+  };
+  const std::size_t half = cases.size() / 2;
+  const auto forward = [&](std::size_t l) { ASSERT_TRUE(memory->lstm_layer_forward(actual[l]->layer)); };
+  const auto backward = [&](std::size_t l) {
+    memory->lstm_layer_backward(actual[l]->layer, actual[l]->gradients);
+  };
   for (int step = 0; step < 3; ++step) {
+    memory->side_by_side(work_of(0, half, forward), work_of(half, cases.size(), forward));
+    memory->side_by_side(work_of(half, cases.size(), backward), work_of(0, half, backward));
     for (std::size_t l = 0; l < cases.size(); ++l) {
-      expected[l]->forward_by_steps();
-      ASSERT_TRUE(memory->lstm_layer_forward(actual[l]->layer));
-    }
-    for (std::size_t l = cases.size(); l-- > 0;) {
       SCOPED_TRACE(testing::Message() << cases[l].name << ", step " << step);
+      expected[l]->forward_by_steps();
       expected[l]->backward_by_steps();
-      memory->lstm_layer_backward(actual[l]->layer, actual[l]->gradients);
       expect_close(*actual[l], *expected[l]);
       const Values other = Random(static_cast<std::uint32_t>(100 + step)).values(1, cases[l].units * 4);
       memory.write(actual[l]->layer.kernel.row_range(1, 1), other);

@@ -1,5 +1,6 @@
 #include "collectives/transports/network/ucx_network.hpp"
 
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <ucp/api/ucp.h>
 
@@ -53,17 +54,38 @@ std::string describe(const std::vector<std::string>& devices) {
   return fmt::format("ucx ({}{})", rdma ? "" : "tcp ", fmt::join(devices, " "));
 }
 
-/// Shuts down the TCP connections among the descriptors that an epoll descriptor watches, directly or through
-/// another one. To close an endpoint, UCX 1.13 repeats `send` until the kernel takes the message: forever, if
-/// the link is cut and the socket's buffer is full.
-void shut_connections_down(int epoll) {
+/// Calls visit(socket, events) for the sockets that an epoll descriptor watches, directly or through another
+/// one, and the events that it watches them for.
+template <typename Visit>
+void visit_sockets(int epoll, const Visit& visit) {
   std::ifstream watched(fmt::format("/proc/self/fdinfo/{}", epoll));
   for (std::string word; watched >> word;) {
-    int descriptor = -1;
-    if (word != "tfd:" || !(watched >> descriptor) || descriptor == epoll) continue;
-    // ENOTSOCK for others, ENOTCONN for listeners.
-    if (shutdown(descriptor, SHUT_RDWR) != 0 && errno == ENOTSOCK) shut_connections_down(descriptor);
+    int descriptor = -1, type = 0;
+    std::uint32_t events = 0;
+    if (word != "tfd:" || !(watched >> descriptor >> word >> std::hex >> events >> std::dec)) continue;
+    socklen_t size = sizeof(type);
+    if (getsockopt(descriptor, SOL_SOCKET, SO_TYPE, &type, &size) == 0) {
+      visit(descriptor, events);
+    } else if (descriptor != epoll) {
+      visit_sockets(descriptor, visit);
+    }
   }
+}
+
+/// Shuts down UCX's TCP connections. To close an endpoint, UCX 1.13 repeats `send` until the kernel takes the
+/// message: forever, if the link is cut and the socket's buffer is full.
+void shut_connections_down(int event_descriptor) {
+  visit_sockets(event_descriptor, [](int connection, std::uint32_t) { shutdown(connection, SHUT_RDWR); });
+}
+
+/// Whether UCX has data for a TCP connection whose buffer in the kernel is full. A flush of UCX would tell,
+/// but needs the peer's answer, and UCX aborts the process (1.13, built with assertions) if it reads that
+/// after it could not send to the peer, which has failed.
+bool has_unsent_data(int event_descriptor) {
+  bool found = false;
+  visit_sockets(event_descriptor,
+                [&](int, std::uint32_t events) { found = found || (events & EPOLLOUT) != 0; });
+  return found;
 }
 
 class Configuration {
@@ -114,7 +136,6 @@ struct State {
     Link link = Link::unused;
     ucs_status_t why = UCS_OK;
     Operation* operations = nullptr;
-    bool sent_since_flush = false;
   };
 
   struct Failure {
@@ -140,8 +161,7 @@ struct State {
   Operation* unused = nullptr;
   std::uint64_t ended = 0;
   std::uint64_t reported = 0;
-  std::vector<int> to_flush;  // peers with sends since their last flush
-  int flushes = 0;            // in flight
+  bool has_sent = false;  // since nothing was unsent
   bool some_breaking = false;
   int failed_peer = -1;
   Failure failure;
@@ -275,8 +295,7 @@ struct State {
     if (operation.transfer != nullptr) {
       if (status == UCS_OK && arrived == operation.bytes) {
         operation.transfer->state = Transfer::State::done;
-        // A completed send has a connection. A flush without one would need progress on the peer.
-        if (!operation.receives) note_sent(operation.peer);
+        has_sent = has_sent || !operation.receives;
       } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         fail(operation, Failure::Kind::length, status, arrived);
       } else {
@@ -321,12 +340,6 @@ struct State {
       fail(*operation, peer.link == Link::left ? Failure::Kind::left : Failure::Kind::connection, peer.why);
       forget(*operation);
     }
-  }
-
-  void note_sent(int peer) noexcept {
-    Peer& to = peers[as_index(peer)];
-    if (std::exchange(to.sent_since_flush, true)) return;
-    to_flush.push_back(peer);  // within capacity
   }
 
   [[nodiscard]] bool said_goodbye(const Peer& peer) const noexcept {
@@ -383,8 +396,6 @@ struct State {
 
   void leave() noexcept {
     const auto until = Clock::now() + longest_goodbye;
-    // UCX 1.13 fails an assertion if a flush is answered after a send on a connection that is gone.
-    progress_until([&] { return flushes == 0; }, until);
     const ucp_request_param_t plain{};
     for (Peer& peer : peers) {
       if (peer.link != Link::up) continue;
@@ -444,7 +455,6 @@ class OpenedUcx final : public UcxNetwork {
 
   void connect(std::vector<std::string> addresses) override {
     state_.peers.resize(addresses.size());
-    state_.to_flush.reserve(addresses.size());
     for (std::size_t r = 0; r < addresses.size(); ++r) {
       state_.peers[r].state = &state_;
       state_.peers[r].address = std::move(addresses[r]);
@@ -527,29 +537,11 @@ class OpenedUcx final : public UcxNetwork {
     return std::exchange(state_.reported, state_.ended) != state_.ended;
   }
 
-  bool may_hold_back() const override {
-    return state_.worker != nullptr && (!state_.to_flush.empty() || state_.flushes > 0);
-  }
+  bool may_hold_back() const override { return state_.worker != nullptr && state_.has_sent; }
 
-  void flush() override {
-    if (state_.worker == nullptr) return;
-    ucp_request_param_t parameters{};
-    parameters.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
-    parameters.cb.send = [](void* request, ucs_status_t, void* user_data) {
-      auto& of = *static_cast<State*>(user_data);
-      ++of.ended;
-      --of.flushes;
-      ucp_request_free(request);
-    };
-    parameters.user_data = &state_;
-    for (const int number : state_.to_flush) {
-      State::Peer& peer = state_.peers[static_cast<std::size_t>(number)];
-      peer.sent_since_flush = false;
-      if (peer.link == State::Link::up && UCS_PTR_IS_PTR(ucp_ep_flush_nbx(peer.endpoint, &parameters))) {
-        ++state_.flushes;
-      }
-    }
-    state_.to_flush.clear();
+  bool holds_back() override {
+    if (may_hold_back()) state_.has_sent = has_unsent_data(state_.event_descriptor);
+    return may_hold_back();
   }
 
   int event_descriptor() const override { return state_.event_descriptor; }

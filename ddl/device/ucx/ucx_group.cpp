@@ -220,11 +220,9 @@ class UcxGroup final : public DimensionGroup {
     }
   }
 
-  /// Sleeps until a task or a network event arrives. Progresses and flushes the network first, because peers
-  /// may still wait for data that this rank has sent.
+  /// Sleeps until a task or a network event arrives, such as room for data of this rank that peers wait for.
   void sleep_until_called() {
     if (network_->progress()) return;
-    if (network_->may_hold_back()) network_->flush();
     if (!network_->arm()) return;
     pollfd readable[] = {{network_->event_descriptor(), POLLIN, 0}, {bell_.get(), POLLIN, 0}};
     constexpr int milliseconds = 1000;

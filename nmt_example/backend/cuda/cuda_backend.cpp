@@ -57,8 +57,7 @@ class CudaBackend final : public Backend {
     graphs_.replay(key, queue(), narrow_parameters_, work);
   }
   void side_by_side(const std::function<void()>& first, const std::function<void()>& second) override {
-    // What computes whole layers has one handle and one working memory.
-    lstm_layers_ ? Backend::side_by_side(first, second) : lanes_.side_by_side(first, second);
+    lanes_.side_by_side(first, second);
   }
   void wavefront(std::size_t layers, std::size_t chunks,
                  const std::function<void(std::size_t, std::size_t)>& work) override {
@@ -226,12 +225,12 @@ class CudaBackend final : public Backend {
     }
   }
   bool lstm_layer_forward(const LstmLayer& layer) override {
-    if (!lstm_layers_ || !lstm_layers_->forward(layer)) return false;
+    if (!lstm_layers_ || !lstm_layers_->forward(queue(), layer)) return false;
     graphs_.leave_out();  // it keeps track of its memory on the host
     return true;
   }
   void lstm_layer_backward(const LstmLayer& layer, const LstmLayerBackward& gradients) override {
-    lstm_layers_->backward(layer, gradients);
+    lstm_layers_->backward(queue(), layer, gradients);
     graphs_.leave_out();
   }
   void lstm_cell_forward(const LstmStep& step) override {
@@ -299,10 +298,9 @@ class CudaBackend final : public Backend {
   }
 
   // Loss ----------------------------------------------------------------------------------------
-  /// 128 MiB of them, or 512 if 1,024 rows take more.
+  /// 128 MiB of them, but at least 1,024 rows, with which products of large vocabularies run at full speed.
   [[nodiscard]] std::int64_t logits_rows(std::int64_t vocabulary) const override {
-    const auto rows = [&](int power) { return (std::int64_t{1} << power) / vocabulary; };
-    return std::clamp<std::int64_t>(rows(25), std::clamp<std::int64_t>(rows(27), 256, 1024), 16384);
+    return std::clamp<std::int64_t>((std::int64_t{1} << 25) / vocabulary, 1024, 16384);
   }
   void softmax_cross_entropy(const Tensor& logits, const Indices& targets, double label_smoothing,
                              const Tensor& gradient, const double* scale, const Tensor& sums) override {

@@ -34,79 +34,83 @@ struct Sizes {
 /// need not know.
 class CudnnLstm final : public LstmLayers {
  public:
-  CudnnLstm(cudaStream_t stream, bool tf32)
-      : stream_(stream), math_(tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH), work_(stream), unsaved_(stream) {
-    check(cudnn_.set_stream(handle_, stream), "cudnnSetStream");
-    check(cudnn_.set_dropout(no_dropout_, handle_, 0.0f, nullptr, 0, 0), "cudnnSetDropoutDescriptor");
+  CudnnLstm(cudaStream_t stream, bool tf32) : math_(tf32 ? CUDNN_DEFAULT_MATH : CUDNN_FMA_MATH) {
+    check(cudnn_.set_dropout(no_dropout_, on(stream).handle, 0.0f, nullptr, 0, 0),
+          "cudnnSetDropoutDescriptor");
   }
 
-  bool forward(const Backend::LstmLayer& layer) override {
+  bool forward(cudaStream_t stream, const Backend::LstmLayer& layer) override {
     if (layer.gates.empty() || layer.x.cols == 0) return false;
+    Queue& queue = on(stream);
     const ReadingOrder order(layer);
     const Sizes sizes(order, layer);
-    const Weights& weights = packed(layer, sizes);
-    const auto [work_bytes, reserve_bytes] = describe(weights, sizes, layer.backward_follows);
-    Saved& saved = layer.backward_follows ? saved_for(layer) : unsaved_;
-    saved.room.begin();
+    const Weights& weights = packed(queue, layer, sizes);
+    const auto [work_bytes, reserve_bytes] = describe(queue, weights, sizes, layer.backward_follows);
+    Saved& saved = layer.backward_follows ? saved_for(layer) : queue.unsaved;
+    saved.room.begin(stream);
     saved.reserve = saved.room.take(reserve_bytes);
     saved.x = saved.room.take(sizes.rows(), sizes.columns, sizes.type);
     saved.y = saved.room.take(sizes.rows(), sizes.units, sizes.type);
     saved.first_h = saved.room.take(sizes.batch, sizes.units, sizes.type);
     saved.first_c = saved.room.take(sizes.batch, sizes.units, sizes.type);
-    work_.begin();
-    void* const work = work_.take(work_bytes);
-    const Tensor last_h = work_.take(sizes.batch, sizes.units, sizes.type);
-    const Tensor last_c = work_.take(sizes.batch, sizes.units, sizes.type);
+    Room& room = queue.room;
+    room.begin(stream);
+    void* const work = room.take(work_bytes);
+    const Tensor last_h = room.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor last_c = room.take(sizes.batch, sizes.units, sizes.type);
 
     const std::int64_t first = layer.reads_backwards ? sizes.rows() : 0;
-    copy(layer.h.row_range(first, sizes.batch), saved.first_h);
-    copy(layer.c.row_range(first, sizes.batch), saved.first_c);
-    gather_lstm_input(stream_, order, layer.x, saved.x);
-    check(cudnn_.forward(handle_, weights.rnn, mode(layer.backward_follows), nullptr, x_, saved.x.data, y_,
-                         saved.y.data, states_, saved.first_h.data, last_h.data, states_, saved.first_c.data,
-                         last_c.data, weights.bytes, weights.values.get(), work_bytes, work, reserve_bytes,
-                         saved.reserve),
+    convert(stream, layer.h.row_range(first, sizes.batch), saved.first_h);
+    convert(stream, layer.c.row_range(first, sizes.batch), saved.first_c);
+    gather_lstm_input(stream, order, layer.x, saved.x);
+    check(cudnn_.forward(queue.handle, weights.rnn, mode(layer.backward_follows), nullptr, x_, saved.x.data,
+                         y_, saved.y.data, states_, saved.first_h.data, last_h.data, states_,
+                         saved.first_c.data, last_c.data, weights.bytes, weights.values.get(), work_bytes,
+                         work, reserve_bytes, saved.reserve),
           "cudnnRNNForward");
-    scatter_lstm_output(stream_, order, saved.y, layer.h, layer.output);
-    copy(last_c, layer.c.row_range(sizes.rows() - first, sizes.batch));
+    scatter_lstm_output(stream, order, saved.y, layer.h, layer.output);
+    convert(stream, last_c, layer.c.row_range(sizes.rows() - first, sizes.batch));
     check(cudaGetLastError(), "lstm_layer_forward");
     return true;
   }
 
-  void backward(const Backend::LstmLayer& layer, const Backend::LstmLayerBackward& gradients) override {
+  void backward(cudaStream_t stream, const Backend::LstmLayer& layer,
+                const Backend::LstmLayerBackward& gradients) override {
+    Queue& queue = on(stream);
     const ReadingOrder order(layer);
     const Sizes sizes(order, layer);
-    const Weights& weights = packed(layer, sizes);
-    const auto [work_bytes, reserve_bytes] = describe(weights, sizes, true);
+    const Weights& weights = packed(queue, layer, sizes);
+    const auto [work_bytes, reserve_bytes] = describe(queue, weights, sizes, true);
     const auto node = saved_.extract(layer.gates.data);
     Saved& saved = node.mapped();
-    work_.begin();
-    void* const work = work_.take(work_bytes);
-    const Tensor d_y = work_.take(sizes.rows(), sizes.units, sizes.type);
-    const Tensor d_x = work_.take(sizes.rows(), sizes.columns, sizes.type);
-    const Tensor d_last_h = work_.take(sizes.batch, sizes.units, sizes.type);
-    const Tensor d_last_c = work_.take(sizes.batch, sizes.units, sizes.type);
-    const Tensor d_first_h = work_.take(sizes.batch, sizes.units, sizes.type);
-    const Tensor d_first_c = work_.take(sizes.batch, sizes.units, sizes.type);
-    void* const d_weights = work_.take(weights.bytes);
+    Room& room = queue.room;
+    room.begin(stream);
+    void* const work = room.take(work_bytes);
+    const Tensor d_y = room.take(sizes.rows(), sizes.units, sizes.type);
+    const Tensor d_x = room.take(sizes.rows(), sizes.columns, sizes.type);
+    const Tensor d_last_h = room.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor d_last_c = room.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor d_first_h = room.take(sizes.batch, sizes.units, sizes.type);
+    const Tensor d_first_c = room.take(sizes.batch, sizes.units, sizes.type);
+    void* const d_weights = room.take(weights.bytes);
 
-    gather_lstm_gradient(stream_, order, gradients.d_output, gradients.d_h, d_y);
-    zero(d_last_h.data, static_cast<std::size_t>(d_last_h.size()) * ddl::size_of(sizes.type));
-    copy(gradients.d_c, d_last_c);
-    check(cudnn_.backward_data(handle_, weights.rnn, nullptr, y_, saved.y.data, d_y.data, x_, d_x.data,
+    gather_lstm_gradient(stream, order, gradients.d_output, gradients.d_h, d_y);
+    zero(stream, d_last_h.data, static_cast<std::size_t>(d_last_h.size()) * ddl::size_of(sizes.type));
+    convert(stream, gradients.d_c, d_last_c);
+    check(cudnn_.backward_data(queue.handle, weights.rnn, nullptr, y_, saved.y.data, d_y.data, x_, d_x.data,
                                states_, saved.first_h.data, d_last_h.data, d_first_h.data, states_,
                                saved.first_c.data, d_last_c.data, d_first_c.data, weights.bytes,
                                weights.values.get(), work_bytes, work, reserve_bytes, saved.reserve),
           "cudnnRNNBackwardData_v8");
-    zero(d_weights, weights.bytes);
-    check(cudnn_.backward_weights(handle_, weights.rnn, CUDNN_WGRAD_MODE_ADD, nullptr, x_, saved.x.data,
+    zero(stream, d_weights, weights.bytes);
+    check(cudnn_.backward_weights(queue.handle, weights.rnn, CUDNN_WGRAD_MODE_ADD, nullptr, x_, saved.x.data,
                                   states_, saved.first_h.data, y_, saved.y.data, weights.bytes, d_weights,
                                   work_bytes, work, reserve_bytes, saved.reserve),
           "cudnnRNNBackwardWeights_v8");
-    add_packed_lstm(stream_, matrices(weights, sizes, d_weights), gradients.d_kernel, gradients.d_bias);
-    take_first_gradient(stream_, order, d_first_h, gradients.d_h);
-    copy(d_first_c, gradients.d_c);
-    if (!gradients.d_x.empty()) scatter_lstm_gradient(stream_, order, d_x, gradients.d_x);
+    add_packed_lstm(stream, matrices(queue, weights, sizes, d_weights), gradients.d_kernel, gradients.d_bias);
+    take_first_gradient(stream, order, d_first_h, gradients.d_h);
+    convert(stream, d_first_c, gradients.d_c);
+    if (!gradients.d_x.empty()) scatter_lstm_gradient(stream, order, d_x, gradients.d_x);
     check(cudaGetLastError(), "lstm_layer_backward");
     unused_.push_back(std::move(saved));
   }
@@ -125,14 +129,29 @@ class CudnnLstm final : public LstmLayers {
   };
   /// What a forward pass leaves to its backward pass.
   struct Saved {
-    explicit Saved(cudaStream_t stream) : room(stream) {}
     Room room;
     Tensor x, y, first_h, first_c;
     void* reserve = nullptr;
   };
+  /// What layers need that are computed beside others on another stream.
+  struct Queue {
+    cudaStream_t stream = nullptr;
+    Handle handle = {};
+    Room room = {};
+    Saved unsaved = {};  // of forward passes that no backward pass follows
+  };
   struct Bytes {
     std::size_t work = 0, reserve = 0;
   };
+
+  Queue& on(cudaStream_t stream) {
+    Queue& queue = queues_[stream];
+    if (queue.stream == nullptr) {
+      check(cudnn_.set_stream(queue.handle, stream), "cudnnSetStream");
+      queue.stream = stream;
+    }
+    return queue;
+  }
 
   static cudnnDataType_t cudnn_type(ddl::DataType type) {
     return type == ddl::DataType::f32    ? CUDNN_DATA_FLOAT
@@ -144,7 +163,7 @@ class CudnnLstm final : public LstmLayers {
   }
 
   Saved& saved_for(const Backend::LstmLayer& layer) {
-    const auto [place, is_new] = saved_.try_emplace(layer.gates.data, stream_);
+    const auto [place, is_new] = saved_.try_emplace(layer.gates.data);
     if (is_new && !unused_.empty()) {
       place->second = std::move(unused_.back());
       unused_.pop_back();
@@ -152,7 +171,7 @@ class CudnnLstm final : public LstmLayers {
     return place->second;
   }
 
-  const Weights& packed(const Backend::LstmLayer& layer, const Sizes& sizes) {
+  const Weights& packed(Queue& queue, const Backend::LstmLayer& layer, const Sizes& sizes) {
     Weights& weights = weights_[layer.kernel.data];
     if (weights.columns != sizes.columns || weights.type != sizes.type) {
       weights.columns = sizes.columns;
@@ -165,23 +184,23 @@ class CudnnLstm final : public LstmLayers {
                          static_cast<std::int32_t>(sizes.columns), static_cast<std::int32_t>(sizes.units),
                          static_cast<std::int32_t>(sizes.units), 1, no_dropout_, CUDNN_RNN_PADDED_IO_ENABLED),
           "cudnnSetRNNDescriptor_v8");
-      check(cudnn_.weight_bytes(handle_, weights.rnn, &weights.bytes), "cudnnGetRNNWeightSpaceSize");
+      check(cudnn_.weight_bytes(queue.handle, weights.rnn, &weights.bytes), "cudnnGetRNNWeightSpaceSize");
       weights.values.reset();
-      weights.values = allocate_device(weights.bytes, stream_);  // zeros: the second bias stays so
+      weights.values = allocate_device(weights.bytes, queue.stream);  // zeros: the second bias stays so
     }
     if (weights.state != state_of_parameters_) {
-      pack_lstm(stream_, layer, matrices(weights, sizes, weights.values.get()));
+      pack_lstm(queue.stream, layer, matrices(queue, weights, sizes, weights.values.get()));
       weights.state = state_of_parameters_;
     }
     return weights;
   }
 
-  PackedLstm matrices(const Weights& weights, const Sizes& sizes, void* values) {
+  PackedLstm matrices(Queue& queue, const Weights& weights, const Sizes& sizes, void* values) {
     PackedLstm packed;
     const auto find = [&](int layer, std::int64_t columns, Tensor& matrix, Tensor& bias) {
       matrix = {nullptr, sizes.units, columns, columns, sizes.type};
       bias = {nullptr, 1, sizes.units, sizes.units, sizes.type};
-      check(cudnn_.weights(handle_, weights.rnn, 0, weights.bytes, values, layer, matrix_, &matrix.data,
+      check(cudnn_.weights(queue.handle, weights.rnn, 0, weights.bytes, values, layer, matrix_, &matrix.data,
                            bias_, &bias.data),
             "cudnnGetRNNWeightParams");
     };
@@ -195,7 +214,7 @@ class CudnnLstm final : public LstmLayers {
   }
 
   /// Describes the layer's tensors; returns how much memory cuDNN needs.
-  Bytes describe(const Weights& weights, const Sizes& sizes, bool backward_follows) {
+  Bytes describe(Queue& queue, const Weights& weights, const Sizes& sizes, bool backward_follows) {
     const auto steps = static_cast<int>(sizes.steps), batch = static_cast<int>(sizes.batch),
                units = static_cast<int>(sizes.units);
     lengths_.assign(static_cast<std::size_t>(batch), steps);
@@ -210,26 +229,23 @@ class CudnnLstm final : public LstmLayers {
     check(cudnn_.set_tensor(states_, cudnn_type(sizes.type), 3, dimensions.data(), strides.data()),
           "cudnnSetTensorNdDescriptor");
     Bytes bytes;
-    check(cudnn_.work_bytes(handle_, weights.rnn, mode(backward_follows), x_, &bytes.work, &bytes.reserve),
-          "cudnnGetRNNTempSpaceSizes");
+    check(
+        cudnn_.work_bytes(queue.handle, weights.rnn, mode(backward_follows), x_, &bytes.work, &bytes.reserve),
+        "cudnnGetRNNTempSpaceSizes");
     return bytes;
   }
 
-  void copy(const Tensor& from, const Tensor& to) { convert(stream_, from, to); }
-  void zero(void* memory, std::size_t bytes) {
-    check(cudaMemsetAsync(memory, 0, bytes, stream_), "cudaMemsetAsync");
+  static void zero(cudaStream_t stream, void* memory, std::size_t bytes) {
+    check(cudaMemsetAsync(memory, 0, bytes, stream), "cudaMemsetAsync");
   }
 
   const CudnnLibrary& cudnn_ = CudnnLibrary::get();
-  cudaStream_t stream_;
   cudnnMathType_t math_;  // of fp32
-  Handle handle_;
+  std::unordered_map<cudaStream_t, Queue> queues_;
   DropoutDescriptor no_dropout_;
   DataDescriptor x_, y_;
   TensorDescriptor states_, matrix_, bias_;
   std::vector<int> lengths_;
-  Room work_;
-  Saved unsaved_;                                 // of forward passes that no backward pass follows
   std::unordered_map<const void*, Saved> saved_;  // by the layer's gates
   std::vector<Saved> unused_;
   std::unordered_map<const void*, Weights> weights_;  // by kernel

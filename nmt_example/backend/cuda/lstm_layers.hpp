@@ -8,7 +8,8 @@
 
 namespace nmt::cuda {
 
-/// A way to compute whole LSTM layers on a stream; see `Backend::lstm_layer_forward`. Not thread-safe.
+/// A way to compute whole LSTM layers; see `Backend::lstm_layer_forward`. Both passes of a layer are queued
+/// on a stream each, and the first has ended when the second begins. Not thread-safe.
 class LstmLayers {
  public:
   LstmLayers() = default;
@@ -16,8 +17,9 @@ class LstmLayers {
   LstmLayers& operator=(const LstmLayers&) = delete;
   virtual ~LstmLayers() = default;
 
-  virtual bool forward(const Backend::LstmLayer& layer) = 0;
-  virtual void backward(const Backend::LstmLayer& layer, const Backend::LstmLayerBackward& gradients) = 0;
+  virtual bool forward(cudaStream_t stream, const Backend::LstmLayer& layer) = 0;
+  virtual void backward(cudaStream_t stream, const Backend::LstmLayer& layer,
+                        const Backend::LstmLayerBackward& gradients) = 0;
   virtual void parameters_changed() = 0;
 };
 

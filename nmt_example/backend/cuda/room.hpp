@@ -14,9 +14,11 @@ namespace nmt::cuda {
 /// Device memory for a call's tensors, which grows to what the largest call takes.
 class Room {
  public:
-  explicit Room(cudaStream_t stream) : stream_(stream) {}
-  /// Gives back everything.
-  void begin() noexcept { next_ = 0; }
+  /// Gives back everything. What is taken from now on is for the stream's work.
+  void begin(cudaStream_t stream) noexcept {
+    stream_ = stream;
+    next_ = 0;
+  }
   void* take(std::size_t bytes) {
     if (next_ == blocks_.size()) blocks_.emplace_back();
     auto& [memory, size] = blocks_[next_++];
@@ -32,7 +34,7 @@ class Room {
   }
 
  private:
-  cudaStream_t stream_;
+  cudaStream_t stream_ = nullptr;
   std::vector<std::pair<std::shared_ptr<void>, std::size_t>> blocks_;
   std::size_t next_ = 0;
 };
