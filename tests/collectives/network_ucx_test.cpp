@@ -6,9 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <csignal>
 #include <cstddef>
+#include <deque>
 #include <filesystem>
 #include <functional>
 #include <memory>
@@ -64,6 +66,43 @@ Bytes pattern(std::size_t bytes) {
   Bytes result(bytes);
   for (std::size_t i = 0; i < bytes; ++i) result[i] = static_cast<std::byte>(i * 7 + i / 251);
   return result;
+}
+
+// A rank would leave the library with data in this process that its peers wait for, or wait for nothing.
+TEST(UcxNetwork, KnowsWhetherItHoldsDataBack) {
+  Job job(2);
+  const Bytes data = pattern(4096);
+  struct Message {
+    Transfer sent, received;
+    Bytes memory = Bytes(4096);
+  };
+  std::deque<Message> messages;
+  const auto tag_of = [](std::size_t i) { return MessageTag{0, 1, static_cast<std::uint32_t>(i)}; };
+  const auto send = [&] { job[0].send(1, tag_of(messages.size()), data, messages.emplace_back().sent); };
+  std::size_t received = 0;
+  const auto receive_all = [&] {
+    for (; received < messages.size(); ++received) {
+      job[1].receive(0, tag_of(received), messages[received].memory, messages[received].received);
+    }
+    return job.until([&] {
+      return std::ranges::all_of(messages,
+                                 [](const Message& m) { return m.sent.over() && m.received.over(); });
+    });
+  };
+  EXPECT_FALSE(job[0].may_hold_back());
+  send();
+  ASSERT_TRUE(receive_all());
+  EXPECT_TRUE(job[0].may_hold_back());
+  EXPECT_FALSE(job[0].holds_back());
+  EXPECT_FALSE(job[0].may_hold_back());
+
+  constexpr std::size_t most = 20'000;  // more than sockets have room for
+  while (!job[0].holds_back() && messages.size() < most) send();
+  EXPECT_LT(messages.size(), most);
+  EXPECT_TRUE(job[0].may_hold_back());
+  ASSERT_TRUE(receive_all());
+  EXPECT_TRUE(job.until([&] { return !job[0].holds_back(); }));
+  for (const Message& message : messages) EXPECT_EQ(message.memory, data);
 }
 
 // Ranks that disagree on a count would continue with half of a message.
