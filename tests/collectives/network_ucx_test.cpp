@@ -78,7 +78,10 @@ TEST(UcxNetwork, KnowsWhetherItHoldsDataBack) {
   };
   std::deque<Message> messages;
   const auto tag_of = [](std::size_t i) { return MessageTag{0, 1, static_cast<std::uint32_t>(i)}; };
-  const auto send = [&] { job[0].send(1, tag_of(messages.size()), data, messages.emplace_back().sent); };
+  const auto send = [&] {
+    Message& message = messages.emplace_back();
+    job[0].send(1, tag_of(messages.size() - 1), data, message.sent);
+  };
   std::size_t received = 0;
   const auto receive_all = [&] {
     for (; received < messages.size(); ++received) {
