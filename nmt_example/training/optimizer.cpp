@@ -95,12 +95,19 @@ void Optimizer::take_pieces(std::span<const ddl::GradientPiece> pieces) {
   std::int64_t elements = 0, moments = 0;
   for (const ddl::GradientPiece& piece : sorted) {
     const ParameterSpec& parameter = parameters_.layout().parameters[piece.gradient];
+    const auto index = static_cast<std::int32_t>(piece.gradient);
     const std::int64_t first = parameter.offset + static_cast<std::int64_t>(piece.first);
     const auto count = static_cast<std::int64_t>(piece.count);
-    moments = aligned_stride(moments) + first % 8;  // as well aligned as the parameters
-    ranges_.push_back({first, count, moments, static_cast<std::int32_t>(piece.gradient), parameter.decays,
-                       share_of(piece)});
+    const double share = share_of(piece);
     elements += count;
+    UpdateRange* const before = ranges_.empty() ? nullptr : &ranges_.back();
+    if (before != nullptr && before->layer == index && before->first + before->count == first &&
+        before->sums_share == share) {  // the parameter goes on in another bucket
+      before->count += count;
+    } else {
+      moments = aligned_stride(moments) + first % 8;  // as well aligned as the parameters
+      ranges_.push_back({first, count, moments, index, parameter.decays, share});
+    }
     moments += count;
   }
   whole_ = elements == parameters_.layout().size;

@@ -219,6 +219,32 @@ TEST(ShardedUpdate, GivesTheSameResults) {
   }
 }
 
+// One rank, whose buckets divide a parameter, would save a part of its moments as the whole.
+TEST(ShardedUpdate, HasAParametersStateInOnePieceIfItHasAllBuckets) {
+  const nlohmann::json golden = golden_results();
+  for (const auto& wanted : golden["optimizers"]) {
+    SCOPED_TRACE(wanted["flags"].dump());
+    const auto backend = make_reference_backend();
+    StoredProblem problem(*backend, golden, wanted, true);
+    std::vector<ddl::GradientPiece> pieces;
+    const auto& parameters = problem.parameters.layout().parameters;
+    for (std::size_t i = parameters.size(); i-- > 0;) {
+      const auto size = static_cast<std::size_t>(parameters[i].size()), first = size - size / 3;
+      pieces.push_back({i, first, size - first});
+      pieces.push_back({i, 0, first});
+    }
+    problem.optimizer.take(pieces, [](const Tensor&) {});
+    EXPECT_TRUE(problem.optimizer.is_whole());
+    problem.run();
+    for (std::size_t i = 0; i < parameters.size(); ++i)
+      problem.expect_result(i, 0, static_cast<std::size_t>(parameters[i].size()));
+    for (const Optimizer::State& state : problem.optimizer.state()) {
+      EXPECT_EQ(state.first, 0) << state.name;
+      EXPECT_EQ(state.value.size(), state.rows * state.cols) << state.name;
+    }
+  }
+}
+
 // The scale would be applied twice or never, or a step would read memory beyond an odd size.
 TEST_P(Update, SgdStepsAgainstTheScaledGradient) {
   for (const std::int64_t cols : {1, 3, 17, 64, 129, 5000, 100'003}) {
