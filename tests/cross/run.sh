@@ -40,8 +40,8 @@ if [ ! -e "/proc/sys/fs/binfmt_misc/$emulator" ]; then
 fi
 
 if [ ! -e "$root" ]; then
-  # The compiler runs on this machine; tests that call it, or draw, are left out.
-  packages=$(bash tests/install_dependencies.sh --list build tests | grep -Evx 'g\+\+|doxygen|graphviz|help2man')
+  # The compiler runs on this machine; tests that call it are left out.
+  packages=$(bash tests/install_dependencies.sh --list build tests | grep -Evx 'g\+\+|doxygen|help2man')
   # The release alone: a mirror may keep its updates for other architectures incomplete.
   release=$(. /etc/os-release && echo "$VERSION_CODENAME")
   # shellcheck disable=SC2016
