@@ -17,7 +17,7 @@ LoadedModel load_model(ddl::Context& context, const ParsedOptions& parsed, std::
                        const std::string& path, const LoadedModel* other) {
   LoadedModel loaded{.saved = open_run(context, flag, path), .options = {}, .backend = {}, .model = {}};
   Options& options = loaded.options;
-  context.on_all_ranks("read the checkpoint's options", [&] {
+  context.on_all_ranks("check the options with the checkpoint's", [&] {
     options = options_of_run(loaded.saved, parsed);
     validate(options);
     if (options.alignments && options.attention == AttentionKind::none) {
