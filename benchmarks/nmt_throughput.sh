@@ -5,6 +5,7 @@
 # PREFIX.en and PREFIX.de (or .gz) are the text; default: the built-in corpus, which has a smaller vocabulary. Prints the
 # median over the steps after the first 20 and appends it as a JSON line to FILE.
 set -euo pipefail
+[ "${1:-}" != --help ] || exec sed -n '2,/^set/s/^#  *//p' "$0"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 ranks=2 steps=120 data="" json=""
@@ -15,7 +16,7 @@ while [ $# -gt 0 ]; do
     --steps) steps=$2; shift 2 ;;
     --json) json=$2; shift 2 ;;
     --) shift; break ;;
-    *) echo "nmt_throughput.sh: unknown argument '$1'; see the head of this file" >&2; exit 2 ;;
+    *) echo "nmt_throughput.sh: unknown argument '$1'; see --help" >&2; exit 2 ;;
   esac
 done
 program=${DDL_NMT:-build/bin/ddl_nmt}

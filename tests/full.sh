@@ -7,6 +7,7 @@
 #   DDL_RANKS  numbers of ranks (default: 1 to 16)
 # The exit status is 1 if a case fails.
 set -uo pipefail
+[ "${1:-}" != --help ] || exec sed -n '2,/^set/s/^#  *//p' "$0"
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 bin=${DDL_BIN:-build/bin}
 table=${1:-tests/full_matrix.md}

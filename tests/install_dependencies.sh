@@ -4,6 +4,7 @@
 # --list: prints the parts' packages, installed or not, and does nothing.
 # On systems without apt it only lists the libraries; CMake then finds them.
 set -euo pipefail
+[ "${1:-}" != --help ] || exec sed -n '2,/^set/s/^#  *//p' "$0"
 
 # Debian's libdnnl-dev needs OpenCL but does not depend on it.
 build_packages=(

@@ -2,6 +2,7 @@
 # Builds everything and runs all tests: `bash tests/run.sh [ctest's arguments]`. Installs missing packages with apt. With
 # CI=true, warnings are errors, and each folder is compiled as one file. The exit status is ctest's.
 set -euo pipefail
+[ "${1:-}" != --help ] || exec sed -n '2,/^set/s/^#  *//p' "$0"
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 bash tests/install_dependencies.sh build tests

@@ -4,7 +4,9 @@
 # Parts: topology, library, c_api, nmt; default: all. Starts from corpus/; new inputs are kept in build-fuzz/found/.
 # Ends with an error after all readers if one of them has a finding.
 set -euo pipefail
+[ "${1:-}" != --help ] || exec sed -n '2,/^set/s/^#  *//p' "$0"
 seconds=${1:-60}
+[[ $seconds =~ ^[0-9]+$ ]] || { echo "run.sh: found '$seconds', expected seconds; see --help" >&2; exit 2; }
 parts=("${@:2}")
 [ ${#parts[@]} -gt 0 ] || parts=(topology library c_api nmt)
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
