@@ -5,7 +5,6 @@
 #include <ucp/api/ucp.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <deque>
 #include <fstream>
@@ -161,7 +160,7 @@ struct State {
   Operation* unused = nullptr;
   std::uint64_t ended = 0;
   std::uint64_t reported = 0;
-  bool has_sent = false;  // since nothing was unsent
+  bool some_sent = false;  // since nothing was unsent
   bool some_breaking = false;
   int failed_peer = -1;
   Failure failure;
@@ -295,7 +294,7 @@ struct State {
     if (operation.transfer != nullptr) {
       if (status == UCS_OK && arrived == operation.bytes) {
         operation.transfer->state = Transfer::State::done;
-        has_sent = has_sent || !operation.receives;
+        some_sent = some_sent || !operation.receives;
       } else if (status == UCS_OK || status == UCS_ERR_MESSAGE_TRUNCATED) {
         fail(operation, Failure::Kind::length, status, arrived);
       } else {
@@ -537,10 +536,10 @@ class OpenedUcx final : public UcxNetwork {
     return std::exchange(state_.reported, state_.ended) != state_.ended;
   }
 
-  bool may_hold_back() const override { return state_.worker != nullptr && state_.has_sent; }
+  bool may_hold_back() const override { return state_.worker != nullptr && state_.some_sent; }
 
   bool holds_back() override {
-    if (may_hold_back()) state_.has_sent = has_unsent_data(state_.event_descriptor);
+    if (may_hold_back()) state_.some_sent = has_unsent_data(state_.event_descriptor);
     return may_hold_back();
   }
 
