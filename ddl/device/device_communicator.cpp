@@ -145,7 +145,9 @@ struct DeviceCommunicator::State {
     const auto refuse = [&](const std::string& why) {
       fail_with(ErrorCode::unsupported, "{} on devices: the stream is being captured, {}", name, why);
     };
-    if (!executor->can_be_captured(call)) {
+    const std::size_t pieces = device::pieces_of(call.collective, ranks);
+    if (!executor->can_be_captured(call.collective, call.count * pieces * size_of(call.type), call.type,
+                                   call.wire)) {
       refuse(
           "but calls through UCX or the host's memory cannot be captured; expected DeviceOptions::path "
           "exchange "
@@ -308,6 +310,11 @@ topology::Plan DeviceCommunicator::plan(Collective collective, std::size_t bytes
     throw Error(ErrorCode::invalid_argument, "plan on devices: found a barrier, which needs none");
   }
   return state_->executor->plan(collective, bytes, type, wire);
+}
+bool DeviceCommunicator::can_be_captured(Collective collective, std::size_t bytes, DataType type,
+                                         std::optional<DataType> wire) const {
+  return state_->context.options().device_sync == 0 &&
+         state_->executor->can_be_captured(collective, bytes, type, wire);
 }
 bool DeviceCommunicator::reaches(const void* data, std::size_t bytes) const {
   return state_->executor->groups().reaches(data, bytes);

@@ -89,10 +89,12 @@ class DeviceExecutor {
     reproducible_->run(exact, [this](const DeviceCall& part) { run_as_planned(part); });
   }
 
-  [[nodiscard]] bool can_be_captured(const DeviceCall& call) {
+  /// Whether calls of `bytes` bytes, counted as in Communicator::plan, can become part of a graph.
+  [[nodiscard]] bool can_be_captured(topology::Collective collective, std::size_t bytes, DataType type,
+                                     std::optional<DataType> wire) {
     const auto can_be = [&](std::size_t group) { return groups_->all()[group].group->can_be_captured(); };
-    if (call.collective == Collective::barrier) return can_be(groups_->meeting());
-    return std::ranges::all_of(execution(call).groups, can_be);
+    if (collective == Collective::barrier) return can_be(groups_->meeting());
+    return std::ranges::all_of(execution(collective, bytes, type, wire).groups, can_be);
   }
 
   void abort() noexcept {

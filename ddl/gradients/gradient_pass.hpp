@@ -286,6 +286,13 @@ DDL_HOST_DEVICE void add_scaled(float* target, const void* source, DataType type
   });
 }
 
+/// A rank's weight of a step, of which `given` is a part that the host has not checked; NaN if that is no
+/// number of items.
+DDL_HOST_DEVICE double weight_of(double before, double given) {
+  const bool is_good = given >= 0 && given - given == 0;
+  return is_good ? before + given : __builtin_bit_cast(double, std::uint64_t{0x7ff8'0000'0000'0000});
+}
+
 /// The outcome of a step: `weight` and `squares` are sums over all ranks.
 DDL_HOST_DEVICE DeviceOutcome outcome_of(double weight, double squares, bool leave_sums) {
   DeviceOutcome outcome;

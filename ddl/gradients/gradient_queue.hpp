@@ -74,8 +74,10 @@ class GradientQueue {
   /// For each bucket, hashes of the plans that determine the order of this rank's additions.
   [[nodiscard]] virtual std::vector<std::string> plans() const = 0;
 
-  /// Throws `unsupported` if `stream` is being captured.
-  virtual void require_usable(Stream /*stream*/) const {}
+  /// Whether work on the stream becomes part of a graph.
+  [[nodiscard]] virtual bool is_captured(Stream /*stream*/) const { return false; }
+  /// Whether the reductions of all buckets can become part of a graph.
+  [[nodiscard]] virtual bool can_be_captured() const { return false; }
   /// A gradient is final once the work queued on `stream` is done.
   virtual void ready_on(Stream /*stream*/) {}
   /// Makes work that is queued on `stream` from now on wait for the work of this queue.
@@ -85,6 +87,8 @@ class GradientQueue {
   virtual void accumulate(std::size_t gradient, double weight) = 0;
   /// Starts the sum of all ranks' weights; completes it in the caller's thread if `blocking`.
   virtual void start_weight(double own, bool blocking) = 0;
+  /// The same for `before` and the number at `given`, in device memory. Only on devices.
+  virtual void start_weight(double /*before*/, const double* /*given*/) {}
   /// Whether the sum of the weights is complete, finite and positive.
   [[nodiscard]] virtual bool has_weight() = 0;
   /// Waits for the sum of the weights. Only on hosts.

@@ -40,11 +40,11 @@ void GradientReducer::ready(std::size_t index, std::span<const std::int32_t> row
 }
 void GradientReducer::absent(std::size_t index) { state_->report("absent", index, false, {}, nullptr); }
 
-ReducedStep GradientReducer::State::wait(std::optional<double> weight) {
+ReducedStep GradientReducer::State::wait(const GivenWeight& weight) {
   const ReducedStep step = end("wait", weight, nullptr);
   return queue->is_on_device() && !no_sync ? result() : step;
 }
-ReducedStep GradientReducer::wait(double weight) { return state_->wait(weight); }
+ReducedStep GradientReducer::wait(double weight) { return state_->wait(GivenWeight(weight)); }
 ReducedStep GradientReducer::wait() { return state_->wait({}); }
 
 void GradientReducer::State::require_device(const char* name) const {
@@ -54,12 +54,19 @@ void GradientReducer::State::require_device(const char* name) const {
 }
 void GradientReducer::finish(double weight, DeviceStream stream) {
   state_->require_device("finish");
-  state_->end("finish", weight, stream);
+  state_->end("finish", GivenWeight(weight), stream);
+}
+void GradientReducer::finish(const DeviceWeight& weight, DeviceStream stream) {
+  state_->require_device("finish");
+  if (weight.items == nullptr)
+    throw State::invalid("finish(DeviceWeight): found a null pointer, expected device memory");
+  state_->end("finish", GivenWeight(weight), stream);
 }
 void GradientReducer::finish(DeviceStream stream) {
   state_->require_device("finish");
   state_->end("finish", {}, stream);
 }
+bool GradientReducer::can_be_captured() const { return state_->can_be_captured(); }
 const DeviceOutcome* GradientReducer::outcome() const noexcept { return state_->queue->outcome(); }
 ReducedStep GradientReducer::result() {
   state_->require_device("result");

@@ -179,6 +179,18 @@ struct CallerNames {
   }
 };
 
+/// A weight that ends a step: a number, or none if `begin` got it.
+struct GivenWeight {
+  double number = 0;
+  bool is_given = false;
+  const double* on_device = nullptr;  ///< Instead of `number`.
+
+  GivenWeight() = default;
+  explicit GivenWeight(double weight) : number(weight), is_given(true) {}
+  explicit GivenWeight(const DeviceWeight& weight) : is_given(true), on_device(weight.items) {}
+  explicit operator bool() const noexcept { return is_given; }
+};
+
 /// The implementation of `GradientReducer` for hosts and devices: checks, agreement between ranks, the layout
 /// of buckets and the order of a step. The queue reduces the buckets.
 struct GradientReducer::State {
@@ -211,11 +223,12 @@ struct GradientReducer::State {
   /// `rows`: the touched rows; none given: all rows.
   void report(const char* name, std::size_t index, bool has_value,
               std::optional<std::span<const std::int32_t>> rows, DeviceStream stream);
-  /// Ends a step or a micro-batch. `given`: the weight, if the call has one. On hosts it returns the result;
-  /// on devices it queues the work.
-  ReducedStep end(const char* name, std::optional<double> given, DeviceStream stream);
-  ReducedStep wait(std::optional<double> weight);
+  /// Ends a step or a micro-batch. On hosts it returns the result; on devices it queues the work.
+  ReducedStep end(const char* name, const GivenWeight& given, DeviceStream stream);
+  ReducedStep wait(const GivenWeight& weight);
   ReducedStep result();
+
+  [[nodiscard]] bool can_be_captured() const;
 
   [[nodiscard]] bool has_gradient(std::size_t index);
   void rebind(std::vector<Gradient> moved);
@@ -265,12 +278,13 @@ struct GradientReducer::State {
   [[nodiscard]] std::string name_of(std::size_t bucket) const;
 
   void require_rows(std::size_t index, std::span<const std::int32_t> rows) const;
+  void follow(DeviceStream stream);
   void start_complete();
   void start(std::size_t bucket);
   void name_what_is_missing(std::size_t reported);
   void wait_for_other_threads(std::unique_lock<std::mutex>& lock);
   void end_micro_batch(const char* name, DeviceStream stream);
-  void reduce_rest(const char* name);
+  void reduce_rest(const char* name, const double* weight_on_device);
   ReducedStep agree_on_step();
   [[nodiscard]] Error with_bucket(const Error& error);
   [[nodiscard]] std::optional<Error> wrong_pairing(const char* name, bool gives_weight) const;
@@ -301,6 +315,8 @@ struct GradientReducer::State {
   double weight_before_ = 0;       // sum over the earlier micro-batches
   std::size_t micro_batches_ = 0;  // number of earlier micro-batches
   bool has_started_weight_ = false;
+  bool has_followed_ = false;  // a call had a stream
+  bool is_captured_ = false;   // calls become part of a graph
   std::optional<Error> kept_problem_;
   bool has_warned_of_no_values_ = false;
 
@@ -308,7 +324,8 @@ struct GradientReducer::State {
   std::vector<std::uint8_t> values_somewhere_;  // for each gradient: whether a rank had a value
   bool values_are_own_ = false;                 // `values_somewhere_` covers only this rank
   std::uint64_t bytes_of_step_ = 0;
-  bool has_result_ = false;  // `result` has not been called yet
+  bool has_result_ = false;                  // `result` has not been called yet
+  std::optional<DeviceStream> captured_on_;  // that became part of a graph
 
   std::condition_variable complete_;
   std::thread::id waiter_;     // the thread of the last wait

@@ -75,6 +75,38 @@ bool GradientReducer::State::is_in_step() {
   return has_begun();
 }
 
+bool GradientReducer::State::can_be_captured() const {
+  return queue->is_on_device() && (is_learned() || gradients.empty()) && queue->can_be_captured();
+}
+
+/// Lets the queue follow the work on a stream on which gradients are ready or a step ends. All of a step is
+/// recorded in one graph, or nothing.
+void GradientReducer::State::follow(DeviceStream stream) {
+  const bool is_captured = queue->is_captured(stream);
+  if (is_captured && !can_be_captured()) {
+    throw Error(
+        ErrorCode::unsupported,
+        fmt::format("{}the stream is being captured, {}", prefix,
+                    !is_learned()
+                        ? "but the first step waits for the device, to learn in which order gradients "
+                          "become ready; take one step without a capture"
+                        : "but these gradients cannot be reduced in a graph: expected no gradients "
+                          "with rows, and the exchange or NCCL in all plans (DeviceOptions::path); "
+                          "capture the work before ready() and after finish(), and call these between "
+                          "the graphs"));
+  }
+  if (is_captured != is_captured_ && has_followed_) {
+    throw invalid(
+        "the stream is {}being captured, but was {}in this step's earlier calls; expected all of a step in "
+        "one "
+        "capture, or none of it",
+        is_captured ? "" : "not ", is_captured ? "not " : "");
+  }
+  has_followed_ = true;
+  is_captured_ = is_captured;
+  queue->ready_on(stream);
+}
+
 void GradientReducer::State::report(const char* name, std::size_t index, bool has_value,
                                     std::optional<std::span<const std::int32_t>> rows, DeviceStream stream) {
   require_index(name, index);
@@ -84,7 +116,7 @@ void GradientReducer::State::report(const char* name, std::size_t index, bool ha
                   names.call("begin", "weight"));
   }
   if (rows) require_rows(index, *rows);
-  if (has_value) queue->ready_on(stream);
+  if (has_value) follow(stream);
   if (memory_check_ && has_value && !ledger_.is_reported(index)) {
     throw_if(index, memory_check_->at_ready(index));
   }
@@ -193,13 +225,20 @@ std::optional<Error> GradientReducer::State::wrong_pairing(const char* name, boo
                  without_weight, with_weight, begin);
 }
 
-ReducedStep GradientReducer::State::end(const char* name, std::optional<double> given, DeviceStream stream) {
-  if (const auto wrong = wrong_pairing(name, given.has_value())) throw Error(*wrong);
-  queue->require_usable(stream);
+ReducedStep GradientReducer::State::end(const char* name, const GivenWeight& given, DeviceStream stream) {
+  if (const auto wrong = wrong_pairing(name, given.is_given)) throw Error(*wrong);
   std::unique_lock lock(mutex_);
+  if (queue->is_captured(stream) || is_captured_) follow(stream);
   wait_for_other_threads(lock);
-  if (given) weight_ = *given;
+  if (given) weight_ = given.number;
   if (no_sync) {
+    if (given.on_device != nullptr) {
+      throw invalid(
+          "{} in a micro-batch: expected a number; give 0, and the weight of all micro-batches to the call "
+          "that "
+          "ends the step",
+          names.call(name, "DeviceWeight"));
+    }
     end_micro_batch(name, stream);
     return {.weight = weight_before_};
   }
@@ -208,7 +247,7 @@ ReducedStep GradientReducer::State::end(const char* name, std::optional<double> 
     ~EndStep() { state.end_step(); }
   } end_whatever_happens{*this};
   try {
-    reduce_rest(name);
+    reduce_rest(name, given.on_device);
     if (!queue->is_on_device()) return agree_on_step();
     queue->precede(stream);
     if (!is_learned() && !gradients.empty()) {
@@ -223,6 +262,7 @@ ReducedStep GradientReducer::State::end(const char* name, std::optional<double> 
   }
   values_are_own_ = true;
   has_result_ = true;
+  captured_on_ = is_captured_ ? std::optional(stream) : std::nullopt;
   if (kept_problem_) throw Error(*kept_problem_);
   return {};
 }
@@ -307,12 +347,16 @@ void GradientReducer::State::throw_agreed(const std::optional<Error>& mine) {
 }
 
 /// Does the rest of a step up to its outcome; on a device it only queues the work.
-void GradientReducer::State::reduce_rest(const char* name) {
+void GradientReducer::State::reduce_rest(const char* name, const double* weight_on_device) {
   observer_.begin();
   Timeline::Scope waiting = observer_.waiting();
   while (started_ < buckets.size()) start(started_++);
   // After all buckets, because the number of buckets started during backward differs between ranks.
-  if (!has_started_weight_) start_weight(true);
+  if (weight_on_device != nullptr) {
+    queue->start_weight(weight_before_, weight_on_device);
+  } else if (!has_started_weight_) {
+    start_weight(true);
+  }
   if (!kept_problem_) kept_problem_ = problem(name);
   warn_of_no_values();
   if (!queue->is_on_device()) require_good_total();
@@ -366,7 +410,11 @@ ReducedStep GradientReducer::State::result() {
     throw invalid("{} before {}: no step has been finished since the last result", names.call("result"),
                   names.call("finish"));
   }
-  has_result_ = false;
+  if (captured_on_) {
+    queue->ready_on(*captured_on_);
+  } else {
+    has_result_ = false;
+  }
   ReducedStep step = queue->fetch().step;
   if (!(std::isfinite(step.weight) && step.weight > 0)) throw total_problem(step.weight);
   step.bytes = bytes_of_step_;
@@ -399,7 +447,7 @@ void GradientReducer::State::learn() {
 }
 
 void GradientReducer::State::end_step() noexcept {
-  begun_ = false;
+  begun_ = has_followed_ = is_captured_ = false;
   observer_.end();
   ledger_.next_step();
   queue->next_step();

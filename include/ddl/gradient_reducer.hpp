@@ -61,9 +61,9 @@ struct ChosenGradientKind {
 struct GradientReducerOptions {
   ChosenGradientKind gradients;  ///< Sums or means. Has no default: a wrong guess trains a wrong model.
   /// Largest size of a bucket, in bytes. 0: chosen, and logged at -dbg_level 1: the power of two from 16 KiB,
-  /// or all gradients, with at most 32 buckets and the least predicted time of the last bucket, which backward
-  /// cannot hide, plus a quarter of that of all buckets, which it hides unless they take longer, plus the cost
-  /// of each bucket to the trainer's thread. For one rank on a host: 64 KiB.
+  /// or all gradients, with at most 32 buckets and the least predicted time of the last bucket, which
+  /// backward cannot hide, plus a quarter of that of all buckets, which it hides unless they take longer,
+  /// plus the cost of each bucket to the trainer's thread. For one rank on a host: 64 KiB.
   std::size_t bucket_bytes = 0;
   /// Whether each bucket is reduced as soon as its gradients are ready; else `wait` reduces all, after
   /// backward.
@@ -98,6 +98,11 @@ struct ReducedStep {
   double norm = 0;     ///< Euclidean norm of all mean gradients together, within 1e-6 of itself.
   bool finite = true;  ///< Whether all gradients are finite; if not, no rank should update its model.
   std::uint64_t bytes = 0;  ///< Bytes of gradients that this rank reduced, in the type used between hosts.
+};
+
+/// A weight in the memory of this rank's device: a number of items that the device reads when the step ends.
+struct DeviceWeight {
+  const double* items = nullptr;
 };
 
 /// Elements [first, first + count) of a gradient, or of the parameter that it belongs to.
@@ -159,8 +164,7 @@ struct GradientPiece {
 /// **On devices** (constructed with a `DeviceCommunicator`; link ddl::cuda) the reduction is queued on a
 /// stream of the reducer:
 /// - A gradient is final when the work queued on the stream of its `ready` is done. Work queued after
-///   `finish` on its stream sees the results. Streams given to `ready` must exist until `finish`. A stream
-///   that is being captured is refused (`unsupported`), because the host decides a step's weight and order.
+///   `finish` on its stream sees the results. Streams given to `ready` must exist until `finish`.
 /// - Memory from `DeviceCommunicator::allocate` (any memory, if all ranks are threads of one process) is
 ///   reduced in place; other memory is packed into memory of the reducer, as much as that of the gradients.
 ///   Gradients with rows need staging for the largest of them.
@@ -172,6 +176,15 @@ struct GradientPiece {
 ///   see them in `result` (weight) or `ReducedStep::finite`. Other errors are those of `DeviceCommunicator`.
 /// - All calls come from the thread that made the communicator.
 /// - In reproducible contexts gradients and norm have the same bits as on hosts.
+/// - **CUDA graphs.** A step whose calls come while their streams are being captured becomes part of the
+/// graph, if
+///   `can_be_captured`: each launch reduces the gradients once. All of the step, from its first `ready` to
+///   `finish`, is in one capture. A weight that is a number is the same in each launch; a `DeviceWeight` is
+///   read anew. What `DeviceCommunicator` says of graphs holds: all ranks launch the graph equally often, and
+///   in the same order with other calls; a rank waits for one that does not until the deadline (with NCCL,
+///   until that one is found dead). `result` may be called after any launch on the captured stream. Errors:
+///   `unsupported` if the step cannot be captured; `invalid_argument` for a step of which only a part is
+///   captured.
 ///
 /// **Threads.** `ready` and `absent` may be called by any thread, the other functions by one thread. If
 /// threads other than that of `wait` report gradients, `wait` waits for missing reports for up to half of the
@@ -224,8 +237,14 @@ class GradientReducer {
   /// On devices: queues the end of a step of gradient sums over `weight` items of this rank. Collective,
   /// except in a micro-batch. Throws `invalid_argument` for gradients on hosts.
   void finish(double weight, DeviceStream stream);
+  /// The same with a weight in device memory. One that is no number of items makes the outcome not finite.
+  void finish(const DeviceWeight& weight, DeviceStream stream);
   /// The same for a step whose weight was given to `begin`.
   void finish(DeviceStream stream);
+  /// Whether a step can become part of a CUDA graph now: the gradients are on devices and not in rows, a
+  /// first step has been taken, and all reductions are carried by the exchange or NCCL. The same on all
+  /// ranks.
+  [[nodiscard]] bool can_be_captured() const;
   /// The result of the last step in device memory, for work that is queued after `finish` on its stream. Null
   /// on hosts.
   [[nodiscard]] const DeviceOutcome* outcome() const noexcept;

@@ -1,11 +1,15 @@
-// Collectives in captured graphs: each launch of a graph counts as a call among others.
+// Collectives and steps of gradients in captured graphs: each launch counts as a call among others.
 
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
+#include <optional>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -159,21 +163,204 @@ TEST_F(DeviceGraph, ARankThatDoesNotLaunchItsGraphIsNamed) {
     EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << words << " in: " << error.what();
 }
 
-TEST_F(DeviceGraph, GradientsAreNotReducedInGraphs) {
+/// A rank that takes steps of three gradients, whose values and weight come from page-locked memory.
+class Steps {
+ public:
+  static constexpr std::size_t sizes[] = {100'003, 7, 50'000};
+  static constexpr std::size_t elements = 150'010;
+
+  Steps(Context& context, const DeviceOptions& options, GradientReducerOptions how)
+      : context_(context), device_(context, options), weight_(std::vector<std::byte>(sizeof(double))) {
+    EXPECT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&inputs_), (elements + 2) * sizeof(float), 0),
+              cudaSuccess);
+    values_ = reinterpret_cast<float*>(device_.allocate(elements * sizeof(float)).data);
+    std::vector<Gradient> gradients;
+    for (std::size_t g = 0, at = 0; g < std::size(sizes); at += sizes[g++]) {
+      gradients.push_back({"g" + std::to_string(g), {values_ + at, sizes[g]}});
+      parameters_.push_back({gradients.back().name, gradients.back().values});
+    }
+    how.gradients = GradientKind::sum;
+    how.bucket_bytes = 100'000;
+    reducer_.emplace(device_, gradients, how);
+  }
+  Steps(const Steps&) = delete;
+  Steps& operator=(const Steps&) = delete;
+  ~Steps() {
+    reducer_.reset();
+    device_.release(stream_);
+    cudaFreeHost(inputs_);
+  }
+
+  /// The inputs of step `number`; no work that reads them may be queued.
+  void set(int number) {
+    std::mt19937 random(static_cast<unsigned>(100 * number + context_.rank()));
+    std::uniform_real_distribution<float> any(-1, 1);
+    std::generate_n(inputs_, elements, [&] { return any(random); });
+    set_weight(number + 0.5 * context_.rank());
+  }
+  void set_weight(double weight) { std::memcpy(inputs_ + elements, &weight, sizeof weight); }
+  /// Queues a step.
+  void queue() {
+    cudaMemcpyAsync(weight_.data(), inputs_ + elements, sizeof(double), cudaMemcpyHostToDevice, stream_);
+    cudaMemcpyAsync(values_, inputs_, elements * sizeof(float), cudaMemcpyHostToDevice, stream_);
+    for (std::size_t g = std::size(sizes); g-- > 0;) reducer_->ready(g, stream_);
+    reducer_->finish(DeviceWeight{static_cast<const double*>(weight_.data())}, stream_);
+    if (!reducer_->shards().empty()) reducer_->gather(parameters_, stream_);
+  }
+  /// What the last step left, once it is over: all gradients, and the weight and norm that all ranks have.
+  std::vector<float> result() {
+    const ReducedStep step = reducer_->result();
+    EXPECT_TRUE(step.finite);
+    std::vector<float> all(elements);
+    cudaMemcpyAsync(all.data(), values_, elements * sizeof(float), cudaMemcpyDeviceToHost, stream_);
+    cudaStreamSynchronize(stream_);
+    all.push_back(static_cast<float>(step.weight));
+    all.push_back(static_cast<float>(step.norm));
+    return all;
+  }
+
+  [[nodiscard]] GradientReducer& reducer() { return *reducer_; }
+  [[nodiscard]] cudaStream_t stream() const { return stream_; }
+
+ private:
+  Context& context_;
+  DeviceCommunicator device_;
+  const Stream stream_;
+  const OnDevice weight_;
+  float* inputs_ = nullptr;  // and the weight
+  float* values_ = nullptr;
+  std::vector<Parameter> parameters_;
+  std::optional<GradientReducer> reducer_;
+};
+
+/// Steps in a graph have the bits of steps that are queued.
+void reduce_in_graphs(int ranks, const DeviceOptions& options, const GradientReducerOptions& how,
+                      const InProcessOptions& in_process = {}) {
+  run_in_process(
+      ranks,
+      [&](Context& context) {
+        int devices = 0;
+        ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+        DeviceOptions own = options;
+        own.device = context.rank() % devices;
+        ASSERT_EQ(cudaSetDevice(own.device), cudaSuccess);
+        Steps steps(context, own, how);
+        EXPECT_FALSE(steps.reducer().can_be_captured()) << "the first step has not been taken";
+        std::vector<std::vector<float>> wanted;
+        for (int number = 0; number < 4; ++number) {
+          steps.set(number + 1);
+          steps.queue();
+          wanted.push_back(steps.result());
+        }
+        EXPECT_TRUE(steps.reducer().can_be_captured());
+        const auto expect = [&](int number) {
+          const std::vector<float> found = steps.result();
+          EXPECT_TRUE(found == wanted[static_cast<std::size_t>(number)]) << "step " << number;
+        };
+        context.communicator().barrier();
+        {
+          const Graph graph(steps.stream(), [&] { steps.queue(); });
+          context.communicator().barrier();
+          for (int number = 0; number < 4; ++number) {
+            steps.set(number + 1);
+            number == 2 ? steps.queue() : graph.launch(steps.stream());
+            expect(number);
+          }
+          steps.set(2);
+          for (int i = 0; i < 3; ++i) graph.launch(steps.stream());
+          expect(1);
+          if (context.rank() == ranks - 1) steps.set_weight(-1);
+          graph.launch(steps.stream());
+          EXPECT_EQ(test::error_of([&] { steps.reducer().result(); }).code(), ErrorCode::invalid_argument)
+              << "a weight below 0";
+          context.communicator().barrier();
+        }
+      },
+      in_process);
+}
+
+TEST_F(DeviceGraph, StepsOfGradientsByTheExchange) {
+  reduce_in_graphs(3, {.path = DevicePathChoice::exchange}, {});
+}
+
+TEST_F(DeviceGraph, StepsOfASingleRank) { reduce_in_graphs(1, {}, {}); }
+
+TEST_F(DeviceGraph, ShardedStepsWithTheirGather) {
+  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {.sharded_update = true});
+}
+
+TEST_F(DeviceGraph, ReproducibleStepsOfGradients) {
+  InProcessOptions options;
+  options.context.reproducible = true;
+  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {}, options);
+}
+
+TEST_F(DeviceGraph, StepsOfGradientsByNccl) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  try {
+    reduce_in_graphs(devices < 2 ? 1 : 2, {.path = DevicePathChoice::nccl}, {});
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("libnccl.so.2") == std::string::npos) throw;
+    GTEST_SKIP() << error.what();
+  }
+}
+
+/// After each refusal the capture and the step go on.
+TEST_F(DeviceGraph, StepsThatCannotBeCapturedAreRefused) {
   run_in_process(1, [](Context& context) {
     const Stream stream;
     DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
-    auto* const values = reinterpret_cast<float*>(device.allocate(4000).data);
-    GradientReducer reducer(device, {{"a", {values, 1000}}}, {.gradients = GradientKind::sum});
-    cudaGraph_t graph = nullptr;
-    ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
-    const Error error = test::error_of([&] { reducer.ready(0, stream); });
-    EXPECT_EQ(error.code(), ErrorCode::unsupported) << error.what();
-    EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess) << "the capture goes on";
-    cudaGraphDestroy(graph);
+    auto* const values = reinterpret_cast<float*>(device.allocate(8000).data);
+    GradientReducer reducer(device, {{"a", {values, 1000}}, {"b", {values + 1000, 1000}}},
+                            {.gradients = GradientKind::sum});
+    const auto refused = [&](const std::function<void()>& call, ErrorCode code, const std::string& words) {
+      cudaGraph_t graph = nullptr;
+      ASSERT_EQ(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal), cudaSuccess);
+      const Error error = test::error_of(call);
+      EXPECT_EQ(error.code(), code) << error.what();
+      EXPECT_NE(std::string(error.what()).find(words), std::string::npos) << error.what();
+      EXPECT_EQ(cudaStreamEndCapture(stream, &graph), cudaSuccess) << "the capture goes on";
+      cudaGraphDestroy(graph);
+    };
+    refused([&] { reducer.ready(0, stream); }, ErrorCode::unsupported, "take one step without a capture");
     reducer.ready(0, stream);
+    refused([&] { reducer.finish(1, stream); }, ErrorCode::unsupported, "take one step without a capture");
+    reducer.ready(1, stream);
     reducer.finish(1, stream);
     EXPECT_EQ(reducer.result().weight, 1);
+
+    reducer.ready(0, stream);
+    refused([&] { reducer.ready(1, stream); }, ErrorCode::invalid_argument,
+            "expected all of a step in one capture");
+    refused([&] { reducer.finish(1, stream); }, ErrorCode::invalid_argument,
+            "expected all of a step in one capture");
+    reducer.ready(1, stream);
+    reducer.finish(2, stream);
+    EXPECT_EQ(reducer.result().weight, 2);
+
+    {
+      const auto scope = reducer.no_sync();
+      reducer.ready(0, stream);
+      reducer.ready(1, stream);
+      const Error error =
+          test::error_of([&] { reducer.finish(DeviceWeight{reinterpret_cast<double*>(values)}, stream); });
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument) << error.what();
+      reducer.finish(0, stream);
+    }
+    const Error error = test::error_of([&] { reducer.finish(DeviceWeight{}, stream); });
+    EXPECT_NE(std::string(error.what()).find("found a null pointer"), std::string::npos) << error.what();
+    reducer.ready(0, stream);
+    reducer.ready(1, stream);
+    reducer.finish(3, stream);
+    EXPECT_EQ(reducer.result().weight, 3);
+
+    GradientReducer in_rows(device, {{"a", {values, 1000}, 10}}, {.gradients = GradientKind::sum});
+    in_rows.ready(0, stream);
+    in_rows.finish(1, stream);
+    in_rows.result();
+    EXPECT_FALSE(in_rows.can_be_captured());
+    refused([&] { in_rows.ready(0, stream); }, ErrorCode::unsupported, "no gradients with rows");
     device.release(stream);
   });
 }

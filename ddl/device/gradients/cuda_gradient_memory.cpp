@@ -177,9 +177,7 @@ void CudaGradientQueue::upload(Room<Piece>& to, const std::vector<Piece>& pieces
 /// Prepares `gather` for parameters that differ from those of the last call: uploads their pieces, and makes
 /// room for the largest bucket, for buckets whose parameters are not contiguous.
 void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) {
-  std::vector<const void*> places;
-  for (const Parameter& parameter : parameters) places.push_back(parameter.values.data());
-  if (places == parameters_) return;
+  if (are_placed(parameters)) return;
   parts_->context.on_all_ranks("device memory", [&] {
     upload(parameter_pieces_, all_pieces([&](const GradientPiece& piece, std::size_t at) {
              const Elements values = parameters[piece.gradient].values.subspan(piece.first, piece.count);
@@ -189,7 +187,8 @@ void CudaGradientQueue::place_parameters(std::span<const Parameter> parameters) 
   std::size_t largest = 0;
   for (const Bucket& bucket : buckets_) largest = std::max(largest, bucket.layout.count());
   enlarge_shared(gathered_, largest * sizeof(float));
-  parameters_ = std::move(places);
+  parameters_.clear();
+  for (const Parameter& parameter : parameters) parameters_.push_back(parameter.values.data());
 }
 
 std::vector<std::string> CudaGradientQueue::plans() const {

@@ -13,6 +13,7 @@ namespace ddl {
 
 using gradient_pass::Piece;
 using gradient_pass::Range;
+using topology::Collective;
 
 void CudaGradientQueue::follow_reported() {
   for (const Stream stream : std::exchange(reported_on_, {})) device::join(stream, stream_.get(), event_);
@@ -23,17 +24,25 @@ void CudaGradientQueue::precede(Stream stream) {
   device::join(stream_.get(), stream, event_);
 }
 
-void CudaGradientQueue::require_usable(Stream stream) const {
-  if (!device::is_capturing(stream)) return;
-  throw Error(
-      ErrorCode::unsupported,
-      "GradientReducer: the stream is being captured, but the host decides a step's weight and order; "
-      "capture the work before ready() and after finish(), and call these between the graphs");
+bool CudaGradientQueue::can_be_captured() const {
+  const auto can_be = [&](std::size_t count, DataType type, std::optional<DataType> wire = {}) {
+    return ranks() == 1 || count == 0 ||
+           communicator_.can_be_captured(Collective::all_reduce, count * size_of(type), type, wire);
+  };
+  const bool is_exact = exact_squares_ != nullptr;
+  return can_be(1, DataType::f64) && (!is_exact || can_be(ExactSquares::numbers, DataType::i64)) &&
+         std::ranges::all_of(buckets_, [&](const Bucket& bucket) {
+           if (bucket.layout.rows) return false;
+           const std::size_t count = bucket.layout.count();
+           if (!scatters(bucket)) return can_be(count, bucket.layout.type, wire(bucket));
+           return ranks() == 1 || communicator_.can_be_captured(Collective::reduce_scatter,
+                                                                count * size_of(bucket.layout.type),
+                                                                bucket.layout.type, wire(bucket));
+         });
 }
 
 /// Remembers each stream once, because waiting for it covers all gradients that it has reported.
 void CudaGradientQueue::ready_on(Stream stream) {
-  require_usable(stream);
   if (std::ranges::find(reported_on_, stream) == reported_on_.end()) reported_on_.push_back(stream);
 }
 
@@ -58,8 +67,16 @@ void CudaGradientQueue::accumulate(std::size_t gradient, double weight) {
                                    values.size(), weight, stream_.get());
 }
 
-void CudaGradientQueue::start_weight(double own, bool /*blocking*/) {
-  gradient_pass::launch_set(weight_sum_, own, stream_.get());
+void CudaGradientQueue::send_weight() {
+  if (!weight_) return;
+  follow_reported();
+  gradient_pass::launch_set(weight_sum_, *std::exchange(weight_, {}), stream_.get());
+  all_reduce(weight_sum_, 1, DataType::f64);
+}
+
+void CudaGradientQueue::start_weight(double before, const double* given) {
+  follow_reported();
+  gradient_pass::launch_take_weight(weight_sum_, before, given, stream_.get());
   all_reduce(weight_sum_, 1, DataType::f64);
 }
 
@@ -78,6 +95,7 @@ void CudaGradientQueue::pack(const gradient_pass::Bucket& bucket, double weight,
 void CudaGradientQueue::reduce(std::size_t index, const Contribution& contribution) {
   Bucket& bucket = buckets_[index];
   follow_reported();
+  send_weight();
   for (const GradientPiece& piece : bucket.layout.pieces) {
     if (contribution.counts(piece.gradient)) continue;
     const Elements values = parts_->gradients[piece.gradient].values.subspan(piece.first, piece.count);
@@ -166,6 +184,7 @@ void CudaGradientQueue::unpack(std::size_t index) {
 
 /// A non-finite sum of squares tells all ranks of a problem; this rank's weight may already have been sent.
 void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
+  send_weight();  // of a step without buckets
   if (exact_squares_ != nullptr) {
     gradient_pass::launch_carry(exact_squares_, has_problem, stream_.get());
     all_reduce(exact_squares_, ExactSquares::numbers, DataType::i64);
@@ -183,6 +202,7 @@ void CudaGradientQueue::conclude(bool has_problem, std::size_t /*missing*/) {
 }
 
 StepOutcome CudaGradientQueue::fetch() {
+  follow_reported();
   check_cuda(
       cudaMemcpyAsync(fetched_.get(), outcome_, sizeof *outcome_, cudaMemcpyDeviceToHost, stream_.get()),
       "cudaMemcpyAsync");
@@ -200,6 +220,12 @@ std::uint64_t CudaGradientQueue::bytes() const noexcept {
 }
 
 void CudaGradientQueue::gather(std::span<const Parameter> parameters, Stream stream) {
+  if (is_captured(stream) && !are_placed(parameters)) {
+    throw Error(
+        ErrorCode::unsupported,
+        "GradientReducer: the stream is being captured, but gather(parameters) prepares memory on its first "
+        "call with these parameters; call it once before the capture");
+  }
   place_parameters(parameters);
   device::join(stream, stream_.get(), event_);
   const Piece* pieces = parameter_pieces_.data;

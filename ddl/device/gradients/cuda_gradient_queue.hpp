@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <optional>
 #include <span>
@@ -30,11 +31,18 @@ class CudaGradientQueue final : public GradientQueue {
   void arrange(const std::vector<BucketLayout>& layouts, bool is_final) override;
   [[nodiscard]] std::vector<std::string> plans() const override;
 
-  void require_usable(Stream stream) const override;
+  [[nodiscard]] bool is_captured(Stream stream) const override { return device::is_capturing(stream); }
+  [[nodiscard]] bool can_be_captured() const override;
   void ready_on(Stream stream) override;
   void precede(Stream stream) override;
   void accumulate(std::size_t gradient, double weight) override;
-  void start_weight(double own, bool blocking) override;
+  /// Unless `blocking`, the next `reduce` starts it: `begin` has no stream, which may be one that is being
+  /// captured.
+  void start_weight(double own, bool blocking) override {
+    weight_ = own;
+    if (blocking) send_weight();
+  }
+  void start_weight(double before, const double* given) override;
   [[nodiscard]] bool has_weight() override { return true; }
   void reduce(std::size_t index, const Contribution& contribution) override;
   [[nodiscard]] bool is_reduced(std::size_t bucket) override { return !buckets_[bucket].layout.rows; }
@@ -47,6 +55,7 @@ class CudaGradientQueue final : public GradientQueue {
   [[nodiscard]] const DeviceOutcome* outcome() const noexcept override { return outcome_; }
   [[nodiscard]] std::uint64_t bytes() const noexcept override;
   void next_step() noexcept override {
+    weight_.reset();
     has_accumulated_ = false;
     staged_pieces_ = 0;
   }
@@ -105,11 +114,16 @@ class CudaGradientQueue final : public GradientQueue {
   void place_buckets();
   void place_residuals();
   void write_pieces();
+  [[nodiscard]] bool are_placed(std::span<const Parameter> parameters) const {
+    return std::ranges::equal(parameters, parameters_, {},
+                              [](const Parameter& parameter) { return parameter.values.data(); });
+  }
   void place_parameters(std::span<const Parameter> parameters);
   template <typename Make>
   [[nodiscard]] std::vector<gradient_pass::Piece> all_pieces(const Make& make) const;
   void upload(Room<gradient_pass::Piece>& to, const std::vector<gradient_pass::Piece>& pieces);
   void follow_reported();
+  void send_weight();
   void zero(void* data, std::size_t bytes);
   void pack(const gradient_pass::Bucket& bucket, double weight, bool adds_accumulated);
   void all_reduce(void* data, std::size_t count, DataType type);
@@ -149,6 +163,7 @@ class CudaGradientQueue final : public GradientQueue {
 
   // State of a step.
   std::vector<Stream> reported_on_;  // streams of `ready_on` that the queue has not waited for yet
+  std::optional<double> weight_;     // this rank's, if the sum over all ranks has not been started yet
   bool has_accumulated_ = false;
   std::size_t staged_pieces_ = 0;
 };

@@ -25,6 +25,10 @@ __device__ double sum_of_block(double own) {
 
 __global__ void set_kernel(double* to, double value) { *to = value; }
 
+__global__ void take_weight_kernel(double* to, double before, const double* given) {
+  *to = weight_of(before, *given);
+}
+
 __global__ void __launch_bounds__(block_threads)
     add_scaled_kernel(float* target, const void* source, DataType type, std::uint64_t count, double weight) {
   add_scaled(target, source, type, count, weight, this_lane());
@@ -103,6 +107,10 @@ void launch_set(double* to, double value, cudaStream_t stream) {
   launch("launch of set", set_kernel, 1, 1, stream, to, value);
 }
 
+void launch_take_weight(double* to, double before, const double* given, cudaStream_t stream) {
+  launch("launch of take_weight", take_weight_kernel, 1, 1, stream, to, before, given);
+}
+
 void launch_add_scaled(float* target, const void* source, DataType type, std::size_t count, double weight,
                        cudaStream_t stream) {
   launch("launch of add_scaled", add_scaled_kernel, blocks_for(count), block_threads, stream, target, source,
@@ -146,8 +154,8 @@ void launch_conclude(const double* weight, const double* squares, bool leave_sum
 
 cudaError_t load_gradient_kernels() {
   return collectives::device::load_kernels(unpack_exactly_kernel, carry_kernel, add_up_exactly_kernel,
-                                           set_kernel, add_scaled_kernel, pack_kernel, unpack_kernel,
-                                           add_up_kernel, conclude_kernel);
+                                           set_kernel, take_weight_kernel, add_scaled_kernel, pack_kernel,
+                                           unpack_kernel, add_up_kernel, conclude_kernel);
 }
 
 }  // namespace ddl::gradient_pass

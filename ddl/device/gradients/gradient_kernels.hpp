@@ -13,6 +13,8 @@ inline constexpr std::size_t unpacking_blocks = 512;
 
 // Launches the functions of gradient_pass.hpp as kernels on a stream. Each throws `internal` if that fails.
 void launch_set(double* to, double value, cudaStream_t stream);
+/// Sets `*to` to `weight_of(before, *given)`.
+void launch_take_weight(double* to, double before, const double* given, cudaStream_t stream);
 void launch_add_scaled(float* target, const void* source, DataType type, std::size_t count, double weight,
                        cudaStream_t stream);
 void launch_pack(const Bucket& bucket, double weight, bool adds, cudaStream_t stream);

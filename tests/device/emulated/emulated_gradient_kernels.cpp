@@ -17,6 +17,7 @@ constexpr unsigned block_threads = 256;
 // Identifies the kernels.
 enum Kernel : unsigned char {
   set_kernel,
+  take_weight_kernel,
   add_scaled_kernel,
   pack_kernel,
   unpack_kernel,
@@ -46,6 +47,12 @@ unsigned blocks_for(std::uint64_t count) {
 void launch_set(double* to, double value, cudaStream_t stream) {
   check_cuda(emulated_cuda::launch(with(set_kernel, 1, 1, stream), [=](const Spot&) { *to = value; }),
              "launch of set");
+}
+
+void launch_take_weight(double* to, double before, const double* given, cudaStream_t stream) {
+  check_cuda(emulated_cuda::launch(with(take_weight_kernel, 1, 1, stream),
+                                   [=](const Spot&) { *to = weight_of(before, *given); }),
+             "launch of take_weight");
 }
 
 void launch_add_scaled(float* target, const void* source, DataType type, std::size_t count, double weight,
