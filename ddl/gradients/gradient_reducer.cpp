@@ -72,6 +72,10 @@ ReducedStep GradientReducer::result() {
   state_->require_device("result");
   return state_->result();
 }
+ReducedStep GradientReducer::result(DeviceStream launched_on) {
+  state_->require_device("result");
+  return state_->result(launched_on);
+}
 
 GradientReducer::NoSync::NoSync(bool& scope) noexcept : scope_(scope) { scope_ = true; }
 GradientReducer::NoSync::~NoSync() { scope_ = false; }

@@ -227,6 +227,7 @@ struct GradientReducer::State {
   ReducedStep end(const char* name, const GivenWeight& given, DeviceStream stream);
   ReducedStep wait(const GivenWeight& weight);
   ReducedStep result();
+  ReducedStep result(DeviceStream launched_on);
 
   [[nodiscard]] bool can_be_captured() const;
 
@@ -298,6 +299,7 @@ struct GradientReducer::State {
   void start_weight(bool blocking);
   void require_good_total();
   void throw_agreed(const std::optional<Error>& mine);
+  ReducedStep fetched();
   void learn();
   void end_step() noexcept;
 
@@ -324,8 +326,8 @@ struct GradientReducer::State {
   std::vector<std::uint8_t> values_somewhere_;  // for each gradient: whether a rank had a value
   bool values_are_own_ = false;                 // `values_somewhere_` covers only this rank
   std::uint64_t bytes_of_step_ = 0;
-  bool has_result_ = false;                  // `result` has not been called yet
-  std::optional<DeviceStream> captured_on_;  // that became part of a graph
+  bool has_result_ = false;    // `result` has not been called yet
+  bool has_captured_ = false;  // a step has become part of a graph
 
   std::condition_variable complete_;
   std::thread::id waiter_;     // the thread of the last wait

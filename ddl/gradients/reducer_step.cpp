@@ -261,8 +261,7 @@ ReducedStep GradientReducer::State::end(const char* name, const GivenWeight& giv
     throw named;
   }
   values_are_own_ = true;
-  has_result_ = true;
-  captured_on_ = is_captured_ ? std::optional(stream) : std::nullopt;
+  (is_captured_ ? has_captured_ : has_result_) = true;
   if (kept_problem_) throw Error(*kept_problem_);
   return {};
 }
@@ -407,14 +406,20 @@ ReducedStep GradientReducer::State::agree_on_step() {
 
 ReducedStep GradientReducer::State::result() {
   if (!has_result_) {
-    throw invalid("{} before {}: no step has been finished since the last result", names.call("result"),
-                  names.call("finish"));
+    throw invalid("{} before {}: no step has been finished since the last result{}", names.call("result"),
+                  names.call("finish"), has_captured_ ? "; that of a graph's launch is result(stream)" : "");
   }
-  if (captured_on_) {
-    queue->ready_on(*captured_on_);
-  } else {
-    has_result_ = false;
-  }
+  has_result_ = false;
+  return fetched();
+}
+
+ReducedStep GradientReducer::State::result(DeviceStream launched_on) {
+  if (!has_captured_) throw invalid("result(stream) is for launches of a graph; no step has been captured");
+  queue->ready_on(launched_on);
+  return fetched();
+}
+
+ReducedStep GradientReducer::State::fetched() {
   ReducedStep step = queue->fetch().step;
   if (!(std::isfinite(step.weight) && step.weight > 0)) throw total_problem(step.weight);
   step.bytes = bytes_of_step_;

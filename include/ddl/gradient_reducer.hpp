@@ -176,15 +176,13 @@ struct GradientPiece {
 ///   see them in `result` (weight) or `ReducedStep::finite`. Other errors are those of `DeviceCommunicator`.
 /// - All calls come from the thread that made the communicator.
 /// - In reproducible contexts gradients and norm have the same bits as on hosts.
-/// - **CUDA graphs.** A step whose calls come while their streams are being captured becomes part of the
-/// graph, if
-///   `can_be_captured`: each launch reduces the gradients once. All of the step, from its first `ready` to
-///   `finish`, is in one capture. A weight that is a number is the same in each launch; a `DeviceWeight` is
-///   read anew. What `DeviceCommunicator` says of graphs holds: all ranks launch the graph equally often, and
-///   in the same order with other calls; a rank waits for one that does not until the deadline (with NCCL,
-///   until that one is found dead). `result` may be called after any launch on the captured stream. Errors:
-///   `unsupported` if the step cannot be captured; `invalid_argument` for a step of which only a part is
-///   captured.
+/// - **CUDA graphs.** If `can_be_captured`, a step whose calls come while their streams are being captured
+///   becomes part of the graph; each launch reduces the gradients once. All of the step, from its first
+///   `ready` to `finish`, is in one capture. A weight that is a number is the same in each launch; a
+///   `DeviceWeight` is read anew. As `DeviceCommunicator` says, all ranks launch the graph equally often, and
+///   in the same order with other calls. A rank waits for one that does not until the deadline; with NCCL,
+///   until that one is found dead. Errors: `unsupported` for a step that cannot be captured;
+///   `invalid_argument` for one of which only a part is captured.
 ///
 /// **Threads.** `ready` and `absent` may be called by any thread, the other functions by one thread. If
 /// threads other than that of `wait` report gradients, `wait` waits for missing reports for up to half of the
@@ -250,6 +248,9 @@ class GradientReducer {
   [[nodiscard]] const DeviceOutcome* outcome() const noexcept;
   /// On devices: waits for the last step and returns its result. At most once per step.
   ReducedStep result();
+  /// The same for the last launch of a graph that a step is part of: waits for the stream that it was
+  /// launched on.
+  ReducedStep result(DeviceStream launched_on);
 
   /// While an object of this class exists, `wait` and `finish` end a micro-batch instead of a step; `wait`
   /// then returns only this rank's weight of the step so far. Must be destroyed before the reducer.

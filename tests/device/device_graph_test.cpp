@@ -137,7 +137,7 @@ TEST_F(DeviceGraph, ARankThatDoesNotLaunchItsGraphIsNamed) {
         2,
         [&](Context& context) {
           const Stream stream;
-          DeviceCommunicator device(context, {.path = DevicePathChoice::exchange});
+          DeviceCommunicator device(context, {.device = 0, .path = DevicePathChoice::exchange});
           const OnDevice values(std::vector<std::byte>(4000));
           context.communicator().barrier();
           const Graph graph(stream, [&] {
@@ -169,7 +169,7 @@ class Steps {
   static constexpr std::size_t sizes[] = {100'003, 7, 50'000};
   static constexpr std::size_t elements = 150'010;
 
-  Steps(Context& context, const DeviceOptions& options, GradientReducerOptions how)
+  Steps(Context& context, const DeviceOptions& options, bool is_sharded)
       : context_(context), device_(context, options), weight_(std::vector<std::byte>(sizeof(double))) {
     EXPECT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&inputs_), (elements + 2) * sizeof(float), 0),
               cudaSuccess);
@@ -179,8 +179,8 @@ class Steps {
       gradients.push_back({"g" + std::to_string(g), {values_ + at, sizes[g]}});
       parameters_.push_back({gradients.back().name, gradients.back().values});
     }
-    how.gradients = GradientKind::sum;
-    how.bucket_bytes = 100'000;
+    const GradientReducerOptions how = {
+        .gradients = GradientKind::sum, .bucket_bytes = 100'000, .sharded_update = is_sharded};
     reducer_.emplace(device_, gradients, how);
   }
   Steps(const Steps&) = delete;
@@ -204,12 +204,12 @@ class Steps {
     cudaMemcpyAsync(weight_.data(), inputs_ + elements, sizeof(double), cudaMemcpyHostToDevice, stream_);
     cudaMemcpyAsync(values_, inputs_, elements * sizeof(float), cudaMemcpyHostToDevice, stream_);
     for (std::size_t g = std::size(sizes); g-- > 0;) reducer_->ready(g, stream_);
-    reducer_->finish(DeviceWeight{static_cast<const double*>(weight_.data())}, stream_);
+    reducer_->finish(DeviceWeight{reinterpret_cast<const double*>(weight_.data())}, stream_);
     if (!reducer_->shards().empty()) reducer_->gather(parameters_, stream_);
   }
   /// What the last step left, once it is over: all gradients, and the weight and norm that all ranks have.
-  std::vector<float> result() {
-    const ReducedStep step = reducer_->result();
+  std::vector<float> result(bool launched) {
+    const ReducedStep step = launched ? reducer_->result(stream_) : reducer_->result();
     EXPECT_TRUE(step.finite);
     std::vector<float> all(elements);
     cudaMemcpyAsync(all.data(), values_, elements * sizeof(float), cudaMemcpyDeviceToHost, stream_);
@@ -234,8 +234,8 @@ class Steps {
 };
 
 /// Steps in a graph have the bits of steps that are queued.
-void reduce_in_graphs(int ranks, const DeviceOptions& options, const GradientReducerOptions& how,
-                      const InProcessOptions& in_process = {}) {
+void reduce_in_graphs(int ranks, const DeviceOptions& options, const InProcessOptions& in_process = {},
+                      bool is_sharded = false) {
   run_in_process(
       ranks,
       [&](Context& context) {
@@ -244,17 +244,17 @@ void reduce_in_graphs(int ranks, const DeviceOptions& options, const GradientRed
         DeviceOptions own = options;
         own.device = context.rank() % devices;
         ASSERT_EQ(cudaSetDevice(own.device), cudaSuccess);
-        Steps steps(context, own, how);
+        Steps steps(context, own, is_sharded);
         EXPECT_FALSE(steps.reducer().can_be_captured()) << "the first step has not been taken";
         std::vector<std::vector<float>> wanted;
         for (int number = 0; number < 4; ++number) {
           steps.set(number + 1);
           steps.queue();
-          wanted.push_back(steps.result());
+          wanted.push_back(steps.result(false));
         }
         EXPECT_TRUE(steps.reducer().can_be_captured());
-        const auto expect = [&](int number) {
-          const std::vector<float> found = steps.result();
+        const auto expect = [&](int number, bool launched) {
+          const std::vector<float> found = steps.result(launched);
           EXPECT_TRUE(found == wanted[static_cast<std::size_t>(number)]) << "step " << number;
         };
         context.communicator().barrier();
@@ -263,15 +263,17 @@ void reduce_in_graphs(int ranks, const DeviceOptions& options, const GradientRed
           context.communicator().barrier();
           for (int number = 0; number < 4; ++number) {
             steps.set(number + 1);
-            number == 2 ? steps.queue() : graph.launch(steps.stream());
-            expect(number);
+            const bool launches = number != 2;
+            launches ? graph.launch(steps.stream()) : steps.queue();
+            expect(number, launches);
           }
           steps.set(2);
           for (int i = 0; i < 3; ++i) graph.launch(steps.stream());
-          expect(1);
+          expect(1, true);
           if (context.rank() == ranks - 1) steps.set_weight(-1);
           graph.launch(steps.stream());
-          EXPECT_EQ(test::error_of([&] { steps.reducer().result(); }).code(), ErrorCode::invalid_argument)
+          EXPECT_EQ(test::error_of([&] { steps.reducer().result(steps.stream()); }).code(),
+                    ErrorCode::invalid_argument)
               << "a weight below 0";
           context.communicator().barrier();
         }
@@ -280,26 +282,26 @@ void reduce_in_graphs(int ranks, const DeviceOptions& options, const GradientRed
 }
 
 TEST_F(DeviceGraph, StepsOfGradientsByTheExchange) {
-  reduce_in_graphs(3, {.path = DevicePathChoice::exchange}, {});
+  reduce_in_graphs(3, {.path = DevicePathChoice::exchange});
 }
 
-TEST_F(DeviceGraph, StepsOfASingleRank) { reduce_in_graphs(1, {}, {}); }
+TEST_F(DeviceGraph, StepsOfASingleRank) { reduce_in_graphs(1, {}); }
 
 TEST_F(DeviceGraph, ShardedStepsWithTheirGather) {
-  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {.sharded_update = true});
+  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {}, true);
 }
 
 TEST_F(DeviceGraph, ReproducibleStepsOfGradients) {
   InProcessOptions options;
   options.context.reproducible = true;
-  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {}, options);
+  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, options);
 }
 
 TEST_F(DeviceGraph, StepsOfGradientsByNccl) {
   int devices = 0;
   ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
   try {
-    reduce_in_graphs(devices < 2 ? 1 : 2, {.path = DevicePathChoice::nccl}, {});
+    reduce_in_graphs(devices < 2 ? 1 : 2, {.path = DevicePathChoice::nccl});
   } catch (const Error& error) {
     if (std::string(error.what()).find("libnccl.so.2") == std::string::npos) throw;
     GTEST_SKIP() << error.what();
@@ -354,6 +356,8 @@ TEST_F(DeviceGraph, StepsThatCannotBeCapturedAreRefused) {
     reducer.ready(1, stream);
     reducer.finish(3, stream);
     EXPECT_EQ(reducer.result().weight, 3);
+
+    EXPECT_EQ(test::error_of([&] { reducer.result(stream); }).code(), ErrorCode::invalid_argument);
 
     GradientReducer in_rows(device, {{"a", {values, 1000}, 10}}, {.gradients = GradientKind::sum});
     in_rows.ready(0, stream);
