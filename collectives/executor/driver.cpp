@@ -204,6 +204,7 @@ void Driver::place_elements(OperationState& operation) {
   const Buffers& buffers = operation.call.buffers;
   operation.input_was_copied = false;
   operation.all_in_work = false;
+  operation.delivered.clear();
   const bool all_in_output = buffers.begin == 0 && buffers.end >= program.count();
   if (!all_in_output) {
     const PreparedProgram::Writes writes = program.writes_of(buffers.begin, buffers.end);
@@ -233,7 +234,7 @@ void Driver::place_elements(OperationState& operation) {
 }
 
 /// Copies results that the program left elsewhere to the output.
-void Driver::deliver(const OperationState& operation) {
+void Driver::deliver(OperationState& operation) {
   const PreparedProgram& program = operation.program();
   const Buffers& buffers = operation.call.buffers;
   const auto copy = [&](const std::byte* from, std::size_t begin, std::size_t end) {
@@ -244,9 +245,15 @@ void Driver::deliver(const OperationState& operation) {
     copy(operation.work_memory.get(), buffers.begin, std::min(buffers.end, program.count()));
   }
   if (buffers.input != buffers.output && !operation.input_was_copied) {
+    std::ranges::sort(operation.delivered, {}, &PreparedProgram::Range::begin);
     for (const PreparedProgram::Range& range : program.unwritten()) {
-      const std::size_t begin = std::max({range.begin, buffers.begin, buffers.input_begin});
+      std::size_t begin = std::max({range.begin, buffers.begin, buffers.input_begin});
       const std::size_t end = std::min({range.end, buffers.end, buffers.input_end});
+      for (const PreparedProgram::Range& done : operation.delivered) {
+        if (done.end <= begin || done.begin >= end) continue;
+        if (begin < done.begin) copy(buffers.input, begin, done.begin);
+        begin = done.end;
+      }
       if (begin < end) copy(buffers.input, begin, end);
     }
   }

@@ -78,7 +78,7 @@ class Driver {
   void set_up(OperationState& operation);
   void place_elements(OperationState& operation);
   [[nodiscard]] bool has_sent(OperationState& operation);
-  static void deliver(const OperationState& operation);
+  static void deliver(OperationState& operation);
   void finish(OperationState& operation);
   std::shared_ptr<std::byte> shared_bytes(std::size_t bytes);
   [[nodiscard]] Network* network_of(const OperationState& operation) const noexcept;
@@ -108,6 +108,7 @@ class Driver {
   void post(OperationState& operation, std::uint32_t index);
   void post_now(OperationState& operation, MemberLink& link, std::uint32_t index);
   bool stage(OperationState& operation, std::uint32_t index, bool beyond_limit);
+  static void deliver_sent(OperationState& operation, std::uint32_t index);
   void unstage(OperationState& operation, std::uint32_t index);
   void send_copy(MemberLink& link, const MessageTag& tag, Staging::Copy& copy, std::size_t bytes);
   [[nodiscard]] Staging::Flag* unread_flag(const Notice& notice) const noexcept;

@@ -113,8 +113,9 @@ struct OperationState {
   std::size_t receiving_blocks = 0;
 
   Stores stores = Stores::automatic;
-  bool input_was_copied = false;  ///< Into the output's place.
-  bool all_in_work = false;       ///< The output too is in work memory until the end.
+  std::vector<PreparedProgram::Range> delivered;  ///< Input that is in the output already.
+  bool input_was_copied = false;                  ///< Into the output's place.
+  bool all_in_work = false;                       ///< The output too is in work memory until the end.
   std::shared_ptr<std::byte> scratch;
   std::size_t scratch_bytes = 0;
   std::shared_ptr<std::byte> work_memory;

@@ -187,7 +187,26 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   const std::uint64_t began = is_timed ? Ticks::now() : 0;
   (streams ? copy_streaming : copy_to_peer)(copy.data, data, bytes);
   if (is_timed) copy_pace_.note(streams, bytes, Ticks::now() - began);
+  deliver_sent(operation, index);
   return true;
+}
+
+/// Copies input that `deliver` would copy at the end, of a call beyond the caches, where it has just been
+/// read: an all-gather then reads this rank's part from memory once, not twice.
+void Driver::deliver_sent(OperationState& operation, std::uint32_t index) {
+  const Buffers& buffers = operation.call.buffers;
+  const Step& step = operation.step(index);
+  const auto is_in = [&](const PreparedProgram::Range& range) {
+    return step.begin >= range.begin && step.end <= range.end;
+  };
+  if (operation.stores != Stores::streaming || buffers.input == buffers.output ||
+      operation.input_was_copied || operation.all_in_work || !is_in({buffers.begin, buffers.end}) ||
+      std::ranges::none_of(operation.program().unwritten(), is_in)) {
+    return;
+  }
+  const std::size_t offset = step.begin * operation.element;
+  copy_streaming(buffers.output + offset, buffers.input + offset, operation.bytes_of(index));
+  operation.delivered.push_back({step.begin, step.end});
 }
 
 /// Frees the copy of an acknowledged message once the others that share it are acknowledged, too.

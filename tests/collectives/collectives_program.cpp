@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <string_view>
 #include <vector>
 
@@ -96,6 +97,15 @@ void check_pieces(ddl::Context& context, ddl::Communicator& c, std::size_t count
   require_all("all_reduce", output, n * count, [&](std::size_t i) { return value(i) + ranks - 1; });
 }
 
+/// So many that calls write past the caches, copy by copy, as they do beyond a quarter of the third-level
+/// cache.
+std::size_t elements_beyond_caches() {
+  std::ifstream file("/sys/devices/system/cpu/cpu0/cache/index3/size");
+  std::size_t kib = std::size_t{32} << 10;
+  file >> kib;
+  return std::min((kib << 10) / 4, std::size_t{128} << 20) / sizeof(float) + 1000;
+}
+
 /// Uses communicators in a different order on each rank, with many calls in flight on each.
 void check_order(ddl::Context& context) {
   ddl::Communicator& whole = context.communicator();
@@ -152,6 +162,9 @@ int check_everything(ddl::Context& context, int processes) {
     for (const bool is_shared : {false, true})
       check_pieces(context, context.communicator(), count, is_shared);
   }
+  if (context.hosts() == 1)
+    check_pieces(context, context.communicator(),
+                 elements_beyond_caches() / static_cast<std::size_t>(context.size()), false);
   check_order(context);
   for (int repeat = 0; repeat < 200; ++repeat) check_all_reduce<double>(context, 3);
   check_agreement(context);
