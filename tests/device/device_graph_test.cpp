@@ -104,6 +104,18 @@ void replay(int ranks, const DeviceOptions& options, const InProcessOptions& in_
       in_process);
 }
 
+/// Skips the test if there is no NCCL.
+void by_nccl(const std::function<void(int ranks, const DeviceOptions& options)>& run) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  try {
+    run(devices < 2 ? 1 : 2, {.path = DevicePathChoice::nccl});
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("libnccl.so.2") == std::string::npos) throw;
+    GTEST_SKIP() << error.what();
+  }
+}
+
 class DeviceGraph : public Device {};
 
 TEST_F(DeviceGraph, ReplaysOfTheExchange) { replay(3, {.path = DevicePathChoice::exchange}); }
@@ -115,15 +127,7 @@ TEST_F(DeviceGraph, ReplaysOfReproducibleReductions) {
 }
 
 TEST_F(DeviceGraph, ReplaysOfNccl) {
-  int devices = 0;
-  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
-  const DeviceOptions options = {.path = DevicePathChoice::nccl};
-  try {
-    replay(devices < 2 ? 1 : 2, options);
-  } catch (const Error& error) {
-    if (std::string(error.what()).find("libnccl.so.2") == std::string::npos) throw;
-    GTEST_SKIP() << error.what();
-  }
+  by_nccl([](int ranks, const DeviceOptions& options) { replay(ranks, options); });
 }
 
 /// The error would not name the rank that does not launch its graph. The position in the sequence of calls
@@ -298,14 +302,7 @@ TEST_F(DeviceGraph, ReproducibleStepsOfGradients) {
 }
 
 TEST_F(DeviceGraph, StepsOfGradientsByNccl) {
-  int devices = 0;
-  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
-  try {
-    reduce_in_graphs(devices < 2 ? 1 : 2, {.path = DevicePathChoice::nccl});
-  } catch (const Error& error) {
-    if (std::string(error.what()).find("libnccl.so.2") == std::string::npos) throw;
-    GTEST_SKIP() << error.what();
-  }
+  by_nccl([](int ranks, const DeviceOptions& options) { reduce_in_graphs(ranks, options); });
 }
 
 /// After each refusal the capture and the step go on.
