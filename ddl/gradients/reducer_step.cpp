@@ -406,8 +406,10 @@ ReducedStep GradientReducer::State::agree_on_step() {
 
 ReducedStep GradientReducer::State::result() {
   if (!has_result_) {
-    throw invalid("{} before {}: no step has been finished since the last result{}", names.call("result"),
-                  names.call("finish"), has_captured_ ? "; that of a graph's launch is result(stream)" : "");
+    throw invalid(
+        "{} before {}: no step has been finished since the last result{}", names.call("result"),
+        names.call("finish"),
+        has_captured_ && names.prefix.empty() ? "; that of a graph's launch is result(stream)" : "");
   }
   has_result_ = false;
   return fetched();

@@ -19,6 +19,7 @@
 #include "ddl/gradient_reducer.hpp"
 #include "device/device_cases.hpp"
 #include "device/device_fixture.hpp"
+#include "device/device_plan_jobs.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
@@ -173,7 +174,7 @@ class Steps {
   static constexpr std::size_t sizes[] = {100'003, 7, 50'000};
   static constexpr std::size_t elements = 150'010;
 
-  Steps(Context& context, const DeviceOptions& options, bool is_sharded)
+  Steps(Context& context, const DeviceOptions& options, GradientReducerOptions how)
       : context_(context), device_(context, options), weight_(std::vector<std::byte>(sizeof(double))) {
     EXPECT_EQ(cudaHostAlloc(reinterpret_cast<void**>(&inputs_), (elements + 2) * sizeof(float), 0),
               cudaSuccess);
@@ -183,8 +184,7 @@ class Steps {
       gradients.push_back({"g" + std::to_string(g), {values_ + at, sizes[g]}});
       parameters_.push_back({gradients.back().name, gradients.back().values});
     }
-    const GradientReducerOptions how = {
-        .gradients = GradientKind::sum, .bucket_bytes = 100'000, .sharded_update = is_sharded};
+    how.bucket_bytes = 100'000;
     reducer_.emplace(device_, gradients, how);
   }
   Steps(const Steps&) = delete;
@@ -237,9 +237,40 @@ class Steps {
   std::optional<GradientReducer> reducer_;
 };
 
+/// Queues the first and the fifth of some steps, and captures one that it launches for the others. Without
+/// `captures`, it queues all of them. Returns their results.
+std::vector<std::vector<float>> results_of(Context& context, const DeviceOptions& options,
+                                           const GradientReducerOptions& how, bool captures) {
+  Steps steps(context, options, how);
+  EXPECT_FALSE(steps.reducer().can_be_captured()) << "the first step has not been taken";
+  std::optional<Graph> graph;
+  std::vector<std::vector<float>> results;
+  int step = 0;
+  for (const int repetitions : {1, 1, 1, 3, 1, 1}) {
+    ++step;
+    steps.set(step);
+    const bool launches = graph && step != 5;
+    for (int i = 0; i < repetitions; ++i) launches ? graph->launch(steps.stream()) : steps.queue();
+    results.push_back(steps.result(launches));
+    EXPECT_TRUE(steps.reducer().can_be_captured());
+    context.communicator().barrier();
+    if (captures && !graph) graph.emplace(steps.stream(), [&] { steps.queue(); });
+    context.communicator().barrier();
+  }
+  if (graph) {
+    if (context.rank() == 0) steps.set_weight(-1);
+    graph->launch(steps.stream());
+    EXPECT_EQ(test::error_of([&] { steps.reducer().result(steps.stream()); }).code(),
+              ErrorCode::invalid_argument)
+        << "a weight below 0";
+    context.communicator().barrier();
+  }
+  return results;
+}
+
 /// Steps in a graph have the bits of steps that are queued.
 void reduce_in_graphs(int ranks, const DeviceOptions& options, const InProcessOptions& in_process = {},
-                      bool is_sharded = false) {
+                      const GradientReducerOptions& how = {.gradients = GradientKind::sum}) {
   run_in_process(
       ranks,
       [&](Context& context) {
@@ -248,39 +279,10 @@ void reduce_in_graphs(int ranks, const DeviceOptions& options, const InProcessOp
         DeviceOptions own = options;
         own.device = context.rank() % devices;
         ASSERT_EQ(cudaSetDevice(own.device), cudaSuccess);
-        Steps steps(context, own, is_sharded);
-        EXPECT_FALSE(steps.reducer().can_be_captured()) << "the first step has not been taken";
-        std::vector<std::vector<float>> wanted;
-        for (int number = 0; number < 4; ++number) {
-          steps.set(number + 1);
-          steps.queue();
-          wanted.push_back(steps.result(false));
-        }
-        EXPECT_TRUE(steps.reducer().can_be_captured());
-        const auto expect = [&](int number, bool launched) {
-          const std::vector<float> found = steps.result(launched);
-          EXPECT_TRUE(found == wanted[static_cast<std::size_t>(number)]) << "step " << number;
-        };
-        context.communicator().barrier();
-        {
-          const Graph graph(steps.stream(), [&] { steps.queue(); });
-          context.communicator().barrier();
-          for (int number = 0; number < 4; ++number) {
-            steps.set(number + 1);
-            const bool launches = number != 2;
-            launches ? graph.launch(steps.stream()) : steps.queue();
-            expect(number, launches);
-          }
-          steps.set(2);
-          for (int i = 0; i < 3; ++i) graph.launch(steps.stream());
-          expect(1, true);
-          if (context.rank() == ranks - 1) steps.set_weight(-1);
-          graph.launch(steps.stream());
-          EXPECT_EQ(test::error_of([&] { steps.reducer().result(steps.stream()); }).code(),
-                    ErrorCode::invalid_argument)
-              << "a weight below 0";
-          context.communicator().barrier();
-        }
+        const auto wanted = results_of(context, own, how, false);
+        const auto found = results_of(context, own, how, true);
+        for (std::size_t i = 0; i < wanted.size(); ++i)
+          EXPECT_TRUE(found[i] == wanted[i]) << "step " << i + 1;
       },
       in_process);
 }
@@ -292,7 +294,8 @@ TEST_F(DeviceGraph, StepsOfGradientsByTheExchange) {
 TEST_F(DeviceGraph, StepsOfASingleRank) { reduce_in_graphs(1, {}); }
 
 TEST_F(DeviceGraph, ShardedStepsWithTheirGather) {
-  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {}, true);
+  reduce_in_graphs(2, {.path = DevicePathChoice::exchange}, {},
+                   {.gradients = GradientKind::sum, .sharded_update = true});
 }
 
 TEST_F(DeviceGraph, ReproducibleStepsOfGradients) {
@@ -303,6 +306,19 @@ TEST_F(DeviceGraph, ReproducibleStepsOfGradients) {
 
 TEST_F(DeviceGraph, StepsOfGradientsByNccl) {
   by_nccl([](int ranks, const DeviceOptions& options) { reduce_in_graphs(ranks, options); });
+}
+
+/// Such a step has a stream for each dimension, and with a 16-bit wire kernels and errors that are kept.
+TEST_F(DeviceGraph, StepsByTheExchangeInsideHostsAndNcclBetween) {
+  int devices = 0;
+  ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  if (devices < 4) GTEST_SKIP() << "fewer than four CUDA devices: NCCL needs one for each rank";
+  const test::PlanJob job = {2, 2, {test::by_exchange, test::by_nccl}, DevicePathChoice::automatic, 2};
+  InProcessOptions options;
+  options.context.plans = test::given_plans(job);
+  for (int rank = 0; rank < job.ranks(); ++rank) options.hosts.push_back(job.host_of(rank));
+  reduce_in_graphs(4, {}, options);
+  reduce_in_graphs(4, {}, options, {.gradients = GradientKind::sum, .wire = DataType::bf16});
 }
 
 /// After each refusal the capture and the step go on.
