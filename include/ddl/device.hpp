@@ -117,11 +117,11 @@ struct DeviceWire {
 /// same bits, on every run and for every size.
 ///
 /// Graphs: calls on a stream that is being captured become part of the graph, with the exchange and NCCL;
-/// calls through UCX or host memory are refused (`unsupported`; see `can_be_captured`). Each launch of the
-/// graph is then a call, and every rank launches it equally often. Ranks that are threads capture in the mode
-/// "thread local", because a global capture forbids the other ranks much of CUDA. Graphs must be destroyed
-/// before the communicator. Errors in a graph are reported by the next `check`, `wait` or call; the exit
-/// report does not list calls of graphs.
+/// calls through UCX or host memory are refused (`unsupported`; see `can_be_captured`). A call is captured on
+/// all ranks or on none. Each launch of the graph is then a call, and every rank launches it equally often.
+/// Ranks that are threads capture in the mode "thread local", because a global capture forbids the other
+/// ranks much of CUDA. Graphs must be destroyed before the communicator. Errors in a graph are reported by
+/// the next `check`, `wait` or call; the exit report does not list calls of graphs.
 ///
 /// Numbers: with `ContextOptions::reproducible`, reductions of floats have the same bits as those of
 /// `Communicator`: for a given number of ranks the same on every path, topology and cut of the data, and on
