@@ -44,7 +44,8 @@ Driver::Driver(const EngineSettings& settings, FlightRecorder& recorder, bool ha
       run_(settings_.run.get()),
       memory_(settings_.memory.get()),
       bell_(&own_bell_),
-      staging_(topology::message_bytes.inside_host, cache_bytes(2, std::size_t{1} << 20),
+      core_cache_bytes_(cache_bytes(2, std::size_t{1} << 20)),
+      staging_(topology::message_bytes.inside_host, core_cache_bytes_,
                [this](std::size_t bytes) { return shared_bytes(bytes); }),
       receiving_(topology::message_bytes.between_hosts, receiving_blocks_per_slab, plain_bytes),
       parcels_(memory_ == nullptr ? sizeof(Notice) : memory_->parcel_bytes(), parcels_per_slab, plain_bytes),
@@ -143,6 +144,8 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   const std::size_t touched = (program.members().size() + 1) * 2 * bytes;
   const bool in_place = call.buffers.input == call.buffers.output;
   operation.stores = in_place || touched <= cache_bytes_ ? Stores::automatic : Stores::streaming;
+  operation.delivers_sent =
+      !in_place && !operation.input_was_copied && !operation.all_in_work && bytes > core_cache_bytes_;
 }
 
 /// Begins the call after the runs before `step`, which are complete.

@@ -196,6 +196,7 @@ class Driver {
   std::vector<OperationState*> free_operations_;
   OperationState* small_ = nullptr;  // reused by `run_small` for calls that it completes
   std::vector<Early> kept_early_;
+  std::size_t core_cache_bytes_;  // of the second level
   Staging staging_;
   CopyPace copy_pace_;
   std::chrono::milliseconds staging_deadline_{0};  // of the calls that staged, the longest

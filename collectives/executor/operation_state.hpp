@@ -113,6 +113,7 @@ struct OperationState {
   std::size_t receiving_blocks = 0;
 
   Stores stores = Stores::automatic;
+  bool delivers_sent = false;                     ///< Copies input to the output when it sends it.
   std::vector<PreparedProgram::Range> delivered;  ///< Input that is in the output already.
   bool input_was_copied = false;                  ///< Into the output's place.
   bool all_in_work = false;                       ///< The output too is in work memory until the end.

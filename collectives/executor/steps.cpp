@@ -191,21 +191,23 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   return true;
 }
 
-/// Copies input that `deliver` would copy at the end, of a call beyond the caches, where it has just been
-/// read: an all-gather then reads this rank's part from memory once, not twice.
+/// Copies input that `deliver` would copy at the end where it has just been read, and is in the core's cache:
+/// an all-gather then reads this rank's part from beyond that cache once, not twice.
 void Driver::deliver_sent(OperationState& operation, std::uint32_t index) {
   const Buffers& buffers = operation.call.buffers;
   const Step& step = operation.step(index);
   const auto is_in = [&](const PreparedProgram::Range& range) {
     return step.begin >= range.begin && step.end <= range.end;
   };
-  if (operation.stores != Stores::streaming || buffers.input == buffers.output ||
-      operation.input_was_copied || operation.all_in_work || !is_in({buffers.begin, buffers.end}) ||
+  if (!operation.delivers_sent || !is_in({buffers.begin, buffers.end}) ||
       std::ranges::none_of(operation.program().unwritten(), is_in)) {
     return;
   }
   const std::size_t offset = step.begin * operation.element;
-  copy_streaming(buffers.output + offset, buffers.input + offset, operation.bytes_of(index));
+  std::byte* const to = buffers.output + offset;
+  const std::byte* const from = buffers.input + offset;
+  operation.stores == Stores::streaming ? copy_streaming(to, from, operation.bytes_of(index))
+                                        : copy_bytes(to, from, operation.bytes_of(index));
   operation.delivered.push_back({step.begin, step.end});
 }
 

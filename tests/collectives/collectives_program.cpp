@@ -162,9 +162,12 @@ int check_everything(ddl::Context& context, int processes) {
     for (const bool is_shared : {false, true})
       check_pieces(context, context.communicator(), count, is_shared);
   }
-  if (context.hosts() == 1)
-    check_pieces(context, context.communicator(),
-                 elements_beyond_caches() / static_cast<std::size_t>(context.size()), false);
+  if (context.hosts() == 1) {
+    // Beyond a core's cache, and beyond all caches.
+    for (const std::size_t elements : {std::size_t{1'000'003}, elements_beyond_caches()})
+      check_pieces(context, context.communicator(), elements / static_cast<std::size_t>(context.size()),
+                   false);
+  }
   check_order(context);
   for (int repeat = 0; repeat < 200; ++repeat) check_all_reduce<double>(context, 3);
   check_agreement(context);
