@@ -7,6 +7,7 @@
 #include "ddl/device.hpp"
 #include "device/device_fixture.hpp"
 #include "device/device_plan_jobs.hpp"
+#include "device/graph_steps.hpp"
 #include "support/thrown_error.hpp"
 
 namespace ddl {
@@ -61,6 +62,18 @@ TEST_F(DevicePlans, TheExchangeInsideHostsAndNcclBetweenThem) {
       }
     }
   }
+}
+
+/// A captured step has a stream for each dimension, and with a 16-bit wire kernels, and errors that are kept.
+TEST_F(DevicePlans, StepsOfGradientsInGraphs) {
+  if (!has_devices_for(4)) GTEST_SKIP() << "fewer than four CUDA devices: NCCL needs one for each rank";
+  test::reduce_in_graphs(4, {.path = DevicePathChoice::nccl});
+  const test::PlanJob job = {2, 2, {by_exchange, by_nccl}, DevicePathChoice::automatic, 2};
+  InProcessOptions options;
+  options.context.plans = test::given_plans(job);
+  for (int rank = 0; rank < job.ranks(); ++rank) options.hosts.push_back(job.host_of(rank));
+  test::reduce_in_graphs(4, {}, options);
+  test::reduce_in_graphs(4, {}, options, {.gradients = GradientKind::sum, .wire = DataType::bf16});
 }
 
 /// Plans with missing carriers, or with steps for which there are no kernels, would be ignored silently.
