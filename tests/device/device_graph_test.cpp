@@ -42,11 +42,7 @@ void replay(int ranks, const DeviceOptions& options, const InProcessOptions& in_
   run_in_process(
       ranks,
       [&](Context& context) {
-        int devices = 0;
-        ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
-        DeviceOptions own = options;
-        own.device = context.rank() % devices;
-        ASSERT_EQ(cudaSetDevice(own.device), cudaSuccess);
+        const DeviceOptions own = test::on_own_device(context, options);
         const Stream stream;
         DeviceCommunicator device(context, own);
         for (const std::size_t count : {1'000, 300'000}) {

@@ -20,6 +20,15 @@
 
 namespace ddl::test {
 
+/// The options with a device for this rank, which is selected in its thread.
+inline DeviceOptions on_own_device(const Context& context, DeviceOptions options) {
+  int devices = 0;
+  EXPECT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
+  options.device = context.rank() % devices;
+  EXPECT_EQ(cudaSetDevice(options.device), cudaSuccess);
+  return options;
+}
+
 /// A graph of what `queue` queues on the stream.
 class Graph {
  public:
@@ -151,11 +160,7 @@ inline void reduce_in_graphs(int ranks, const DeviceOptions& options, const InPr
   run_in_process(
       ranks,
       [&](Context& context) {
-        int devices = 0;
-        ASSERT_EQ(cudaGetDeviceCount(&devices), cudaSuccess);
-        DeviceOptions own = options;
-        own.device = context.rank() % devices;
-        ASSERT_EQ(cudaSetDevice(own.device), cudaSuccess);
+        const DeviceOptions own = on_own_device(context, options);
         const auto wanted = results_of(context, own, how, false);
         const auto found = results_of(context, own, how, true);
         for (std::size_t i = 0; i < wanted.size(); ++i)
