@@ -188,7 +188,6 @@ struct GivenWeight {
   GivenWeight() = default;
   explicit GivenWeight(double weight) : number(weight), is_given(true) {}
   explicit GivenWeight(const DeviceWeight& weight) : is_given(true), on_device(weight.items) {}
-  explicit operator bool() const noexcept { return is_given; }
 };
 
 /// The implementation of `GradientReducer` for hosts and devices: checks, agreement between ranks, the layout

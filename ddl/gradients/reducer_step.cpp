@@ -52,7 +52,7 @@ ReducedStep GradientReducer::State::end(const char* name, const GivenWeight& giv
   std::unique_lock lock(mutex_);
   if (queue->is_captured(stream) || is_captured_) follow(stream);
   wait_for_other_threads(lock);
-  if (given) weight_ = given.number;
+  if (given.is_given) weight_ = given.number;
   if (no_sync) {
     if (given.on_device != nullptr) {
       throw invalid(

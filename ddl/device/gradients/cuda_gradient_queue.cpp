@@ -25,20 +25,19 @@ void CudaGradientQueue::precede(Stream stream) {
 }
 
 bool CudaGradientQueue::can_be_captured() const {
-  const auto can_be = [&](std::size_t count, DataType type, std::optional<DataType> wire = {}) {
+  const auto can_be = [&](Collective collective, std::size_t count, DataType type,
+                          std::optional<DataType> wire = {}) {
     return ranks() == 1 || count == 0 ||
-           communicator_.can_be_captured(Collective::all_reduce, count * size_of(type), type, wire);
+           communicator_.can_be_captured(collective, count * size_of(type), type, wire);
   };
-  const bool is_exact = exact_squares_ != nullptr;
-  return can_be(1, DataType::f64) && (!is_exact || can_be(ExactSquares::numbers, DataType::i64)) &&
-         std::ranges::all_of(buckets_, [&](const Bucket& bucket) {
-           if (bucket.layout.rows) return false;
-           const std::size_t count = bucket.layout.count();
-           if (!scatters(bucket)) return can_be(count, bucket.layout.type, wire(bucket));
-           return ranks() == 1 || communicator_.can_be_captured(Collective::reduce_scatter,
-                                                                count * size_of(bucket.layout.type),
-                                                                bucket.layout.type, wire(bucket));
-         });
+  const auto bucket_can_be = [&](const Bucket& bucket) {
+    const Collective collective = scatters(bucket) ? Collective::reduce_scatter : Collective::all_reduce;
+    return !bucket.layout.rows && can_be(collective, bucket.layout.count(), bucket.layout.type, wire(bucket));
+  };
+  return can_be(Collective::all_reduce, 1, DataType::f64) &&
+         (exact_squares_ == nullptr ||
+          can_be(Collective::all_reduce, ExactSquares::numbers, DataType::i64)) &&
+         std::ranges::all_of(buckets_, bucket_can_be);
 }
 
 /// Remembers each stream once, because waiting for it covers all gradients that it has reported.
