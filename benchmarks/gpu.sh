@@ -17,8 +17,8 @@ Groups, in this order; all unless --only names some:
   smoke     takes seconds: whether the programs load, and a small all-reduce of 1 and of 2 ranks. Ends here without a device
   tests     the GPU tests; the one with several processes also under NVIDIA's MPS, if nvidia-cuda-mps-control is installed
   bench     the benchmarks, compared with device-to-device copies and NCCL; the rate of matrix products, if python3 has torch
-  trainer   ddl_nmt's GPU tests, and the article's model in each precision with 128 and 64 sentences, and with each --rnn,
-            compared with PyTorch, if python3 has it
+  trainer   ddl_nmt's GPU tests, and the article's model in each precision with 128 and 64 sentences, and with each --rnn and
+            with --step_graph, compared with PyTorch, if python3 has it
   sanitize  compute-sanitizer (memcheck, racecheck, synccheck), if it is installed
 
 --bundle FILE     runs the bundle FILE of gpu_pack.sh, from a temporary directory
@@ -265,6 +265,8 @@ trainer() {
     for rnn in loop wavefront cudnn; do
       step nmt_reference_$rnn 120 "${reference[@]}" --batch "${batches[0]}" --arithmetic f32_$rnn -- --device=cuda --rnn=$rnn
     done
+    step nmt_reference_step_graph 120 "${reference[@]}" --batch "${batches[0]}" --arithmetic f32_step_graph -- \
+      --device=cuda --rnn=loop --step_graph --sparse_embeddings=false
   else
     left_out nmt_reference "$bin has no ddl_nmt"
   fi

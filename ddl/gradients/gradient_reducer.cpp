@@ -72,9 +72,9 @@ ReducedStep GradientReducer::result() {
   state_->require_device("result");
   return state_->result();
 }
-ReducedStep GradientReducer::result(DeviceStream launched_on) {
+ReducedStep GradientReducer::result(DeviceStream stream) {
   state_->require_device("result");
-  return state_->result(launched_on);
+  return state_->result(stream);
 }
 
 GradientReducer::NoSync::NoSync(bool& scope) noexcept : scope_(scope) { scope_ = true; }

@@ -226,7 +226,7 @@ struct GradientReducer::State {
   ReducedStep end(const char* name, const GivenWeight& given, DeviceStream stream);
   ReducedStep wait(const GivenWeight& weight);
   ReducedStep result();
-  ReducedStep result(DeviceStream launched_on);
+  ReducedStep result(DeviceStream stream);
 
   [[nodiscard]] bool can_be_captured() const;
 

@@ -237,9 +237,13 @@ ReducedStep GradientReducer::State::result() {
   return fetched();
 }
 
-ReducedStep GradientReducer::State::result(DeviceStream launched_on) {
-  if (!has_captured_) throw invalid("result(stream) is for launches of a graph; no step has been captured");
-  queue->ready_on(launched_on);
+ReducedStep GradientReducer::State::result(DeviceStream stream) {
+  if (!has_captured_ && !has_result_) {
+    throw invalid(
+        "result(stream) before finish(): no step has been finished since the last result, nor captured");
+  }
+  has_result_ = false;
+  queue->ready_on(stream);
   return fetched();
 }
 

@@ -248,9 +248,9 @@ class GradientReducer {
   [[nodiscard]] const DeviceOutcome* outcome() const noexcept;
   /// On devices: waits for the last step and returns its result. At most once per step.
   ReducedStep result();
-  /// The same for the last launch of a graph that a step is part of: waits for the stream that it was
-  /// launched on.
-  ReducedStep result(DeviceStream launched_on);
+  /// The same for the last step of a stream, whether it was finished there or is part of a graph that was
+  /// launched there: waits for the stream.
+  ReducedStep result(DeviceStream stream);
 
   /// While an object of this class exists, `wait` and `finish` end a micro-batch instead of a step; `wait`
   /// then returns only this rank's weight of the step so far. Must be destroyed before the reducer.

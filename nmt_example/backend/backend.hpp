@@ -110,6 +110,9 @@ struct CellRows {
 struct WorkKey {
   std::uint64_t group = 0;
   std::uint64_t part = 0;
+  /// All ranks give such keys in the same order, and their backends forget such work alike: it may contain
+  /// collectives.
+  bool of_all_ranks = false;
 };
 
 /// The computations that a model is made of, in the memory of one device. Every layer is written once against

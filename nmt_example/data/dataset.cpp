@@ -69,6 +69,14 @@ void Batch::reserve(std::size_t max_size, std::size_t max_source_length, std::si
   samples.reserve(max_size);
 }
 
+void pad_batch(Batch& batch, std::size_t source_steps, std::size_t target_steps) {
+  batch.source_steps = source_steps;
+  batch.target_steps = target_steps;
+  batch.source.resize(source_steps * batch.size(), Vocabulary::eos_id);
+  batch.target_in.resize(target_steps * batch.size(), Vocabulary::eos_id);
+  batch.target_out.resize(target_steps * batch.size(), Vocabulary::eos_id);
+}
+
 void fill_batch(const Dataset& dataset, std::span<const std::size_t> samples, Batch& batch,
                 SentenceNoise* noise, std::uint64_t step) {
   const std::size_t size = samples.size();

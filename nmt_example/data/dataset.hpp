@@ -107,6 +107,9 @@ struct Batch {
   void reserve(std::size_t max_size, std::size_t max_source_length, std::size_t max_target_length);
 };
 
+/// Appends padding up to these numbers of steps, which are not below the batch's own.
+void pad_batch(Batch& batch, std::size_t source_steps, std::size_t target_steps);
+
 class SentenceNoise;
 
 /// Fills `batch` with the samples, in their order. Allocates only if the batch outgrows its capacity. With

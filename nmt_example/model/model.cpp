@@ -29,6 +29,10 @@ std::uint64_t batch_key(const Arena& arena, const ParameterSet& parameters, cons
   return key;
 }
 
+BatchLimits sizes_of(const BatchView& batch) {
+  return {batch.sentences, batch.source_steps, batch.target_steps};
+}
+
 constexpr std::int64_t rounded_up(std::int64_t n, std::int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
@@ -85,32 +89,48 @@ void Model::plan(const BatchLimits& sizes, bool training) {
   targets_ = arena_.take_indices(target_steps * sentences);
   dropout_keys_ =
       static_cast<PhiloxKey*>(arena_.take_bytes(layout_.dropout_sites.size() * sizeof(PhiloxKey)));
+  words_ = arena_.take(1, 1, ddl::DataType::f64);
   sums_ = arena_.take(1, 2, ddl::DataType::f64);
   network_.encoder->plan(arena_, sentences, source_steps, training);
   network_.decoder.plan(arena_, sentences, source_steps, target_steps, training);
   network_.projection.plan(arena_, backend_, target_steps * sentences, training);
 }
 
-/// Null if the batch is not within any.
-const BatchLimits* Model::limits_of(const BatchView& batch) const {
+/// Null if they are not within any.
+const BatchLimits* Model::limits_of(const BatchLimits& sizes) const {
   const auto found = std::ranges::find_if(limits_, [&](const BatchLimits& limits) {
-    return batch.sentences <= limits.sentences && batch.source_steps <= limits.source_steps &&
-           batch.target_steps <= limits.target_steps;
+    return sizes.sentences <= limits.sentences && sizes.source_steps <= limits.source_steps &&
+           sizes.target_steps <= limits.target_steps;
   });
   return found == limits_.end() ? nullptr : &*found;
 }
 
 /// The sizes with which a batch is computed: not beyond limits that it is within.
 BatchLimits Model::padded(const BatchView& batch) const {
-  const BatchLimits* const limits = limits_of(batch);
-  if (limits == nullptr) return {batch.sentences, batch.source_steps, batch.target_steps};
-  return {batch.sentences, std::min(padded_steps(backend_, batch.source_steps), limits->source_steps),
-          std::min(padded_steps(backend_, batch.target_steps), limits->target_steps)};
+  const BatchLimits own = sizes_of(batch);
+  const BatchLimits* const limits = limits_of(own);
+  if (limits == nullptr) return own;
+  return {own.sentences, std::min(padded_steps(backend_, own.source_steps), limits->source_steps),
+          std::min(padded_steps(backend_, own.target_steps), limits->target_steps)};
 }
 
-void Model::forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                             const ReadyFunction& ready, const Tensor& sums, GradientUse use) {
-  run(batch, dropout, label_smoothing, &ready, sums, use);
+StagedBatch Model::stage(const BatchView& batch, const DropoutSettings& dropout, GradientUse use,
+                         std::int64_t loss_rows) {
+  if (!is_within_limits(sizes_of(batch))) {
+    throw ddl::Error(ddl::ErrorCode::invalid_argument,
+                     fmt::format("a batch of {} sentences, {} source and {} target steps exceeds the model's "
+                                 "limits of {}, {} and {}",
+                                 batch.sentences, batch.source_steps, batch.target_steps, limits().sentences,
+                                 limits().source_steps, limits().target_steps));
+  }
+  if (use == GradientUse::replace) backend_.zero(parameters_.gradients());
+  return staged(batch, dropout, true, loss_rows);
+}
+
+void Model::forward_backward(const StagedBatch& batch, double label_smoothing, const ReadyFunction& ready,
+                             const Tensor& sums) {
+  if (batch.sizes.sentences > 0) return run(batch, label_smoothing, &ready, sums);
+  for (std::size_t i = parameters_.count(); i-- > 0;) ready(i);
 }
 
 std::size_t Model::bytes_of(const BatchLimits& sizes, bool training) {
@@ -143,14 +163,14 @@ void Model::prepare_evaluation(const BatchView& batch) {
 std::vector<double> Model::sentence_losses(const BatchView& batch) {
   prepare_evaluation(batch);
   std::vector<double> losses;
-  run(batch, {}, 0.0, nullptr, {}, GradientUse::replace, &losses);
+  run(staged(batch, {}, false, 0, true), 0.0, nullptr, {}, batch.target_lengths, &losses);
   return losses;
 }
 
 BatchLoss Model::evaluate(const BatchView& batch) {
   prepare_evaluation(batch);
   if (batch.sentences == 0) return {};
-  run(batch, {}, 0.0, nullptr, {}, GradientUse::replace);
+  run(staged(batch, {}, false, 0), 0.0, nullptr, {});
   double sums[2];
   backend_.download(sums_, sums);
   return {sums[0], sums[1],
@@ -158,8 +178,9 @@ BatchLoss Model::evaluate(const BatchView& batch) {
 }
 
 /// The rows that have a target word. Where the loss is recorded, some of the others are added, with no target
-/// (-1), so that most batches of a shape have a number of rows that there was before.
-void Model::list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records) {
+/// (-1), up to `least` rows, and so that most batches of a shape have a number of rows that there was before.
+void Model::list_loss_rows(const BatchView& batch, const BatchLimits& sizes, std::int64_t least,
+                           bool records) {
   host_rows_.clear();
   host_targets_.clear();
   const auto list = [&](bool targets, std::size_t most) {
@@ -174,8 +195,8 @@ void Model::list_loss_rows(const BatchView& batch, const BatchLimits& sizes, boo
   const std::int64_t all = sizes.target_steps * sizes.sentences;
   list(true, static_cast<std::size_t>(all));
   if (!records) return;
-  const auto words = static_cast<std::int64_t>(host_rows_.size());
-  list(false, static_cast<std::size_t>(std::min(rounded_up(words, (all + 15) / 16), all)));
+  const std::int64_t rows = std::max(static_cast<std::int64_t>(host_rows_.size()), least);
+  list(false, static_cast<std::size_t>(std::min(rounded_up(rows, (all + 15) / 16), all)));
 }
 
 /// The same rows, sentence after sentence.
@@ -202,54 +223,53 @@ Indices Model::upload_batch(const BatchView& batch, const DropoutSettings& dropo
     const PhiloxKey key = DropoutKey{dropout.seed, dropout.step, layout_.dropout_sites[i]}.philox_key();
     staging_.put(dropout_keys_ + i, std::as_bytes(std::span(&key, 1)));
   }
+  const double words = static_cast<double>(
+      std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0}));
+  staging_.put(words_.data, std::as_bytes(std::span(&words, 1)));
   staging_.upload(backend_);
   return samples_.range(0, samples);
 }
 
-void Model::run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                const ReadyFunction* ready, const Tensor& sums, GradientUse use,
-                std::vector<double>* sentence_losses) {
-  const bool training = ready != nullptr;
-  if (training && limits_of(batch) == nullptr) {
-    throw ddl::Error(ddl::ErrorCode::invalid_argument,
-                     fmt::format("a batch of {} sentences, {} source and {} target steps exceeds the model's "
-                                 "limits of {}, {} and {}",
-                                 batch.sentences, batch.source_steps, batch.target_steps, limits().sentences,
-                                 limits().source_steps, limits().target_steps));
-  }
-  if (training && use == GradientUse::replace) backend_.zero(parameters_.gradients());
-  if (batch.sentences == 0) {
-    if (training) {
-      for (std::size_t i = parameters_.count(); i-- > 0;) (*ready)(i);
-    }
-    return;
-  }
+/// `by_sentence`: the loss is computed sentence by sentence.
+StagedBatch Model::staged(const BatchView& batch, const DropoutSettings& dropout, bool training,
+                          std::int64_t loss_rows, bool by_sentence) {
+  if (batch.sentences == 0) return {};
   const BatchLimits sizes = padded(batch);
   // Words are drawn, and their weights gathered, on the host.
-  const bool records_loss =
-      backend_.records() && sentence_losses == nullptr && !(training && shape_.sampled_words > 0);
-  list_loss_rows(batch, sizes, records_loss);
-  if (sentence_losses != nullptr) sort_by_sentence(batch);
-  const auto words = static_cast<std::int64_t>(host_rows_.size());
+  const bool records_loss = backend_.records() && !by_sentence && !(training && shape_.sampled_words > 0);
+  list_loss_rows(batch, sizes, loss_rows, records_loss);
+  if (by_sentence) sort_by_sentence(batch);
   plan(sizes, training);
   const Indices samples = upload_batch(batch, dropout);
-  if (!training) backend_.zero(sums_);
+  return {.sizes = sizes,
+          .loss_rows = static_cast<std::int64_t>(host_rows_.size()),
+          .words = words_.as<double>(),
+          .dropout = dropout,
+          .samples = samples,
+          .key = batch_key(arena_, parameters_, dropout,
+                           {sizes.sentences, sizes.source_steps, sizes.target_steps, training}),
+          .records_loss = records_loss};
+}
 
+/// `lengths`: of the target sentences, for `sentence_losses`.
+void Model::run(const StagedBatch& batch, double label_smoothing, const ReadyFunction* ready,
+                const Tensor& sums, std::span<const std::int32_t> lengths,
+                std::vector<double>* sentence_losses) {
+  const bool training = ready != nullptr;
+  if (!training) backend_.zero(sums_);
   const auto tell = [&](std::string_view part) {
     if (training && on_part_) on_part_(part);
   };
   missing_.clear();
   for (const ParameterSpec& parameter : layout_.parameters) missing_.push_back(parameter.uses);
   BackwardProgress progress{ready, missing_, added_};
-  const StepContext step{
-      .backend = backend_,
-      .parameters = parameters_,
-      .dropout = dropout,
-      .samples = samples,
-      .dropout_keys = dropout_keys_,
-      .batch_key = batch_key(arena_, parameters_, dropout,
-                             {sizes.sentences, sizes.source_steps, sizes.target_steps, training}),
-      .backward = training ? &progress : nullptr};
+  const StepContext step{.backend = backend_,
+                         .parameters = parameters_,
+                         .dropout = batch.dropout,
+                         .samples = batch.samples,
+                         .dropout_keys = dropout_keys_,
+                         .batch_key = batch.key,
+                         .backward = training ? &progress : nullptr};
   auto& encoder = network_.encoder;
   auto& decoder = network_.decoder;
   auto& projection = network_.projection;
@@ -266,19 +286,20 @@ void Model::run(const BatchView& batch, const DropoutSettings& dropout, double l
         std::span(host_targets_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
         label_smoothing, training ? decoder.d_output() : Tensor(), loss_scale_, loss_sums);
   };
-  if (records_loss) {
+  const std::int64_t rows = batch.loss_rows;
+  if (batch.records_loss) {
     std::uint64_t key =
-        mixed(static_cast<std::uint64_t>(words), std::bit_cast<std::uint64_t>(label_smoothing));
+        mixed(static_cast<std::uint64_t>(rows), std::bit_cast<std::uint64_t>(label_smoothing));
     for (const void* const memory :
          {static_cast<const void*>(loss_scale_), static_cast<const void*>(loss_sums.data)})
       key = mixed(key, std::bit_cast<std::uintptr_t>(memory));
-    const auto add_all = [&] { add_loss(0, words); };
+    const auto add_all = [&] { add_loss(0, rows); };
     step.replay(0, 1, add_all, key);
   } else if (sentence_losses == nullptr) {
-    add_loss(0, words);
+    add_loss(0, rows);
   } else {
     std::int64_t first = 0;
-    for (const std::int32_t length : batch.target_lengths) {
+    for (const std::int32_t length : lengths) {
       backend_.zero(sums_);
       add_loss(first, length);
       first += length;

@@ -32,6 +32,17 @@ struct BatchLimits {
   std::int64_t target_steps = 0;
 };
 
+/// A batch in the backend's memory, ready to be computed.
+struct StagedBatch {
+  BatchLimits sizes;           ///< With some more steps than it has, where work is recorded.
+  std::int64_t loss_rows = 0;  ///< Its target words, and some rows without one, where the loss is recorded.
+  const double* words = nullptr;  ///< The number of its target words, in the backend's memory.
+  DropoutSettings dropout;
+  Indices samples;        ///< That dropout is for.
+  std::uint64_t key = 0;  ///< Equal for batches of equal sizes in the same memory, but for their loss rows.
+  bool records_loss = false;
+};
+
 struct BatchLoss {
   double negative_log_likelihood = 0;  ///< Sum over target words (with </s>) of -log p.
   double smoothed = 0;                 ///< The loss that is minimised: the same unless labels are smoothed.
@@ -79,12 +90,18 @@ class Model {
   /// The working memory that training on batches within such limits takes.
   [[nodiscard]] std::size_t training_bytes(const BatchLimits& limits) { return bytes_of(limits, true); }
 
-  /// Sets the gradients to those of the batch's summed loss, or adds these. Calls `ready` once for each
-  /// parameter, when its gradient is final. A batch without sentences has zero gradients. Adds the batch's
-  /// loss to `sums`: two f64 of the backend, as `BatchLoss` has them.
-  void forward_backward(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-                        const ReadyFunction& ready, const Tensor& sums,
-                        GradientUse use = GradientUse::replace);
+  /// Brings a batch into the backend's memory, in one copy, for the next `forward_backward`. `loss_rows`: the
+  /// loss is computed of at least so many words, where it is recorded. Throws `invalid_argument` for a batch
+  /// that is not within the limits.
+  StagedBatch stage(const BatchView& batch, const DropoutSettings& dropout,
+                    GradientUse use = GradientUse::replace, std::int64_t loss_rows = 0);
+  /// Sets the gradients to those of the summed loss of the batch that was staged last, or adds these. Calls
+  /// `ready` once for each parameter, when its gradient is final. A batch without sentences has zero
+  /// gradients. Adds the batch's loss to `sums`: two f64 of the backend, as `BatchLoss` has them.
+  void forward_backward(const StagedBatch& batch, double label_smoothing, const ReadyFunction& ready,
+                        const Tensor& sums);
+  /// Whether it trains on batches of this size.
+  [[nodiscard]] bool is_within_limits(const BatchLimits& sizes) const { return limits_of(sizes) != nullptr; }
   /// From now on `forward_backward` sets or adds gradients times `scale`, in the backend's memory, so that
   /// small ones are not lost in 16 bits. Null: 1. Returns what it replaces.
   const double* scale_loss(const double* scale) noexcept { return std::exchange(loss_scale_, scale); }
@@ -104,14 +121,15 @@ class Model {
 
  private:
   void prepare_evaluation(const BatchView& batch);
-  void run(const BatchView& batch, const DropoutSettings& dropout, double label_smoothing,
-           const ReadyFunction* ready, const Tensor& sums, GradientUse use,
-           std::vector<double>* sentence_losses = nullptr);
+  StagedBatch staged(const BatchView& batch, const DropoutSettings& dropout, bool training,
+                     std::int64_t loss_rows, bool by_sentence = false);
+  void run(const StagedBatch& batch, double label_smoothing, const ReadyFunction* ready, const Tensor& sums,
+           std::span<const std::int32_t> lengths = {}, std::vector<double>* sentence_losses = nullptr);
   void plan(const BatchLimits& sizes, bool training);
   std::size_t bytes_of(const BatchLimits& sizes, bool training);
-  [[nodiscard]] const BatchLimits* limits_of(const BatchView& batch) const;
+  [[nodiscard]] const BatchLimits* limits_of(const BatchLimits& sizes) const;
   [[nodiscard]] BatchLimits padded(const BatchView& batch) const;
-  void list_loss_rows(const BatchView& batch, const BatchLimits& sizes, bool records);
+  void list_loss_rows(const BatchView& batch, const BatchLimits& sizes, std::int64_t least, bool records);
   void sort_by_sentence(const BatchView& batch);
   Indices upload_batch(const BatchView& batch, const DropoutSettings& dropout);
 
@@ -127,6 +145,7 @@ class Model {
 
   Indices source_, source_lengths_, target_in_, samples_, loss_rows_, targets_;
   PhiloxKey* dropout_keys_ = nullptr;
+  Tensor words_;
   Staging staging_;  // for all of these
   Tensor sums_;      // of `evaluate`
   std::vector<std::int32_t> host_rows_, host_targets_;

@@ -318,6 +318,11 @@ std::vector<Flag> make_table() {
            "layer at once (cudnn). auto: training on cuda measures all, and goes on with the fastest whose "
            "gradients are the loop's, up to rounding; a run that goes on from a checkpoint keeps its choice; "
            "all else uses loop"}),
+      this_run(
+          rare({"step_graph", distribution, &O::step_graph,
+                "With cuda: a step, with the reduction of its gradients, is one CUDA graph, for which the "
+                "batches of all ranks are padded alike. Without, it is some graphs with the reductions "
+                "between them"})),
       this_run({"threads", distribution, &O::threads,
                 "Threads per rank; 0: processors of the host / ranks on it", between(0, 4096)}),
       {"lr_scaling", distribution, choice<&O::lr_scaling>(),

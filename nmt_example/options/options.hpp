@@ -132,6 +132,7 @@ struct Options {
   int threads = 0;  ///< Per rank; 0: processors of the host / ranks on it, at least 1.
   DeviceKind device = DeviceKind::cpu;
   LstmMethod rnn = LstmMethod::automatic;  ///< See choose_lstm.
+  bool step_graph = false;                 ///< A step on CUDA, with its reductions, is one graph.
   bool sparse_embeddings = true;           ///< Sends only rows of looked-up words, where that is less.
   ddl::DataType gradient_wire = ddl::DataType::f32;  ///< Between hosts.
   bool sharded_update = false;                       ///< Each rank updates its part of the parameters.

@@ -46,6 +46,22 @@ void check_model(const Options& options) {
   require(options.rnn == LstmMethod::automatic || options.rnn == LstmMethod::loop ||
               options.device == DeviceKind::cuda,
           fmt::format("--rnn={}: needs --device=cuda", name_of(options.rnn)));
+  require(!options.step_graph || options.device == DeviceKind::cuda, "--step_graph: needs --device=cuda");
+  require(!options.step_graph || !options.sparse_embeddings,
+          "--step_graph: ranks cannot agree within a graph on the rows of embeddings that they send; add "
+          "--sparse_embeddings=false");
+  require(!options.step_graph || options.micro_batch_size == 0,
+          fmt::format("--step_graph and --micro_batch_size={}: a graph is of a whole batch; leave one out",
+                      options.micro_batch_size));
+  require(
+      !options.step_graph || options.num_sampled_softmax == 0,
+      fmt::format("--step_graph and --num_sampled_softmax={}: the host draws the words of each step; leave "
+                  "one out",
+                  options.num_sampled_softmax));
+  require(
+      !options.step_graph || options.rnn != LstmMethod::cudnn,
+      "--step_graph and --rnn=cudnn: cuDNN's layers are given the lengths of sentences by the host; leave "
+      "one out");
   require(!options.profile || options.device == DeviceKind::cpu,
           "--profile: measures operations on CPUs only; leave it or --device=cuda out");
   const bool attends = options.attention != AttentionKind::none;

@@ -105,7 +105,7 @@ const ddl::DeviceOutcome* GradientSync::finish() {
 }
 
 void GradientSync::check() {
-  if (link_) reducer_->result();
+  if (link_) reducer_->result(backend_.stream());
 }
 
 void GradientSync::reduce_over_ranks(const Tensor& values, ddl::ReduceOp op) {

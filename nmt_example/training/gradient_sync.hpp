@@ -51,6 +51,14 @@ class GradientSync {
   /// The backend's work from now on sees the sums over all ranks, and the result that is returned, in the
   /// backend's memory, until the next step.
   const ddl::DeviceOutcome* finish();
+  /// The same for a step without `begin`, whose weight the device reads, and whose result is `outcome`. Needs
+  /// a link.
+  void finish(const double* weight) { reducer_->finish(ddl::DeviceWeight{weight}, backend_.stream()); }
+  /// Whether a step that ends with this weight can be part of work that the backend records now; the same on
+  /// all ranks.
+  [[nodiscard]] bool can_be_recorded() const { return link_ && reducer_->can_be_captured(); }
+  /// That of the last step.
+  [[nodiscard]] const ddl::DeviceOutcome* outcome() const noexcept { return reducer_->outcome(); }
   /// Waits for the last step. Throws what went wrong in the steps so far.
   void check();
 

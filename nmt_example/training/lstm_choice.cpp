@@ -101,7 +101,8 @@ class Trial {
  private:
   void pass(const Batch& batch) {
     model_.forward_backward(
-        view_of(batch), dropout_settings(options_, 0), options_.label_smoothing, [](std::size_t) {}, sums_);
+        model_.stage(view_of(batch), dropout_settings(options_, 0)), options_.label_smoothing,
+        [](std::size_t) {}, sums_);
   }
   void wait() {
     double values[2];
@@ -164,10 +165,12 @@ LstmChoice fastest(const Options& options, Backend& backend, Model& model, const
 }
 
 /// The methods besides the loop that all ranks' backends have. `why_not` gets what they are without.
-std::vector<LstmMethod> methods_of_all(ddl::Context& context, Backend& backend, std::string& why_not) {
+std::vector<LstmMethod> methods_of_all(ddl::Context& context, const Options& options, Backend& backend,
+                                       std::string& why_not) {
   std::vector<LstmMethod> methods;
   for (const LstmMethod method : {LstmMethod::wavefront, LstmMethod::cudnn}) {
-    const std::string problem = backend.use_lstm(method);
+    const bool is_graphless = method == LstmMethod::cudnn && options.step_graph;
+    const std::string problem = is_graphless ? "it cannot be part of --step_graph" : backend.use_lstm(method);
     double ranks_without[1] = {problem.empty() ? 0.0 : 1.0};
     context.communicator().all_reduce(std::span(ranks_without));
     if (ranks_without[0] == 0) {
@@ -187,7 +190,7 @@ LstmChoice choose_lstm(ddl::Context& context, const Options& options, Backend& b
                        const Dataset& train, const std::string& saved) {
   if (options.device == DeviceKind::cpu || options.unit_type != UnitType::lstm) return {};
   std::string why_not;
-  const std::vector<LstmMethod> others = methods_of_all(context, backend, why_not);
+  const std::vector<LstmMethod> others = methods_of_all(context, options, backend, why_not);
   LstmChoice choice;
   const auto known = std::ranges::find(choices_of<LstmMethod>, saved, &Choice<LstmMethod>::name);
   const bool goes_on = known != choices_of<LstmMethod>.end() &&

@@ -127,6 +127,11 @@ std::optional<double> TrainingRun::run(const SavedRun* saved) {
       progress_->note(fmt::format(
           "more memory a rank: {:.0f} MB of products (with copies of parameters), {:.0f} of buckets",
           megabytes(backend_.product_bytes()), megabytes(step_.gradients().packed_bytes())));
+      if (options_.step_graph && !step_.gradients().can_be_recorded()) {
+        progress_->note(
+            "--step_graph: steps are not recorded, because gradients do not go between the ranks' devices by "
+            "the exchange or NCCL alone (-dbg_level 1 shows by what they go)");
+      }
     }
     if (!results.back().diverged.empty()) {
       if (inputs_.last_step) return std::numeric_limits<double>::infinity();

@@ -106,6 +106,7 @@ void TrainingStep::take_shards() {
 
 void TrainingStep::restore(const SavedRun& saved) {
   saved.restore(context_, gradients_);
+  ++reductions_;
   take_shards();
   saved.restore(backend_, model_.parameters(), optimizer_);
   if (average_ != nullptr && !saved.restore(backend_, *average_)) average_->restart();
@@ -155,13 +156,23 @@ void TrainingStep::report_ready(std::size_t index) {
   gradients_.ready(index, rows_);
 }
 
+void TrainingStep::fill(std::span<const std::size_t> samples) {
+  const auto scope = context_.timeline().scope("batch");
+  fill_batch(dataset_, samples, batch_, noise_, share_.step);
+  queued_.back().words += options_.language_model ? batch_.target_tokens : batch_.words;
+}
+
+/// What the step's first backward pass does with the gradients.
+GradientUse TrainingStep::first_use() {
+  return std::exchange(gradients_are_zero_, false) ? GradientUse::add : GradientUse::replace;
+}
+
 /// Computes the gradients of this rank's share of the batch, in micro-batches.
 void TrainingStep::forward_backward() {
   std::span<const std::size_t> left = share_.samples;
   const std::size_t most =
       options_.micro_batch_size > 0 ? static_cast<std::size_t>(options_.micro_batch_size) : left.size();
-  GradientUse use = gradients_are_zero_ ? GradientUse::add : GradientUse::replace;
-  gradients_are_zero_ = false;
+  GradientUse use = first_use();
   for (; left.size() > most; left = left.subspan(most), use = GradientUse::add) {
     const auto part = [&] { micro_batch(left.first(most), use); };
     gradients_.accumulate(std::ref(part));
@@ -170,17 +181,56 @@ void TrainingStep::forward_backward() {
 }
 
 void TrainingStep::micro_batch(std::span<const std::size_t> samples, GradientUse use) {
-  {
-    const auto scope = context_.timeline().scope("batch");
-    fill_batch(dataset_, samples, batch_, noise_, share_.step);
-  }
+  fill(samples);
   gradients_.begin(static_cast<double>(batch_.target_tokens));
-  // Dropout belongs to the batch, so it uses the sampler's step and not the optimiser's.
-  model_.forward_backward(view_of(batch_), dropout_settings(options_, share_.step), options_.label_smoothing,
-                          ready_, loss_sums(), use);
+  compute(staged(use));
+}
+
+/// Dropout belongs to the batch, so it uses the sampler's step and not the optimiser's.
+StagedBatch TrainingStep::staged(GradientUse use, std::int64_t loss_rows) {
+  return model_.stage(view_of(batch_), dropout_settings(options_, share_.step), use, loss_rows);
+}
+
+void TrainingStep::compute(const StagedBatch& batch) {
+  model_.forward_backward(batch, options_.label_smoothing, ready_, loss_sums());
   part_.reset();
   gradients_.part({});
-  queued_.back().words += options_.language_model ? batch_.target_tokens : batch_.words;
+}
+
+/// Computes and reduces the gradients of this rank's share as one piece of work, collectives included, which
+/// the backend may record.
+const ddl::DeviceOutcome* TrainingStep::recorded_step() {
+  fill(share_.samples);
+  const std::optional<std::int64_t> loss_rows = padded_alike();
+  const StagedBatch batch = staged(first_use(), loss_rows.value_or(0));
+  if (!loss_rows) {
+    gradients_.begin(static_cast<double>(batch_.target_tokens));
+    compute(batch);
+    return gradients_.finish();
+  }
+  const auto step = [&] {
+    compute(batch);
+    gradients_.finish(batch.words);
+  };
+  const std::uint64_t shape = mixed(batch.key, static_cast<std::uint64_t>(batch.loss_rows));
+  backend_.replay({.group = mixed(shape, reductions_), .of_all_ranks = true}, std::cref(step));
+  return gradients_.outcome();
+}
+
+/// Gives the batches of all ranks one shape. Returns the rows of their losses, or nothing if a step of these
+/// batches cannot be recorded. Collective.
+std::optional<std::int64_t> TrainingStep::padded_alike() {
+  const auto sentences = static_cast<double>(batch_.size());
+  double most[] = {sentences, -sentences, static_cast<double>(batch_.source_steps),
+                   static_cast<double>(batch_.target_steps), static_cast<double>(batch_.target_tokens)};
+  context_.communicator().all_reduce(std::span(most), ddl::ReduceOp::max);
+  const BatchLimits sizes{static_cast<std::int64_t>(most[0]), static_cast<std::int64_t>(most[2]),
+                          static_cast<std::int64_t>(most[3])};
+  const bool alike = sizes.sentences > 0 && most[0] == -most[1];
+  if (!alike || !model_.is_within_limits(sizes) || !gradients_.can_be_recorded()) return std::nullopt;
+  pad_batch(batch_, static_cast<std::size_t>(sizes.source_steps),
+            static_cast<std::size_t>(sizes.target_steps));
+  return static_cast<std::int64_t>(most[4]);
 }
 
 /// The largest absolute sum of gradients over all ranks, with the loss scale.
@@ -219,8 +269,13 @@ void TrainingStep::queue() {
   queued_.push_back({.phase = phases_.number(done_)});
   phases_.next(done_, share_);
   backend_.zero(loss_sums());
-  forward_backward();
-  const ddl::DeviceOutcome* const reduced = gradients_.finish();
+  const ddl::DeviceOutcome* reduced = nullptr;
+  if (options_.step_graph) {
+    reduced = recorded_step();
+  } else {
+    forward_backward();
+    reduced = gradients_.finish();
+  }
   const auto update = context_.timeline().scope("optimizer");
   if (measures_) measure_largest_gradient();
   StepState& state = memory()->state;

@@ -119,8 +119,14 @@ class TrainingStep {
   [[nodiscard]] StepState state();
   void set_state(const StepState& state);
   void begin_queue();
+  void fill(std::span<const std::size_t> samples);
   void forward_backward();
   void micro_batch(std::span<const std::size_t> samples, GradientUse use);
+  [[nodiscard]] StagedBatch staged(GradientUse use, std::int64_t loss_rows = 0);
+  void compute(const StagedBatch& batch);
+  const ddl::DeviceOutcome* recorded_step();
+  [[nodiscard]] std::optional<std::int64_t> padded_alike();
+  [[nodiscard]] GradientUse first_use();
   void measure_largest_gradient();
   [[nodiscard]] Result result_of(const StepRecord& record, double loss_sum, double words, int phase) const;
 
@@ -143,6 +149,7 @@ class TrainingStep {
   ddl::ShardedBatch share_;
   Batch batch_;
   bool gradients_are_zero_ = false;
+  std::uint64_t reductions_ = 0;  // changes when the reducer's buckets do
   StepRules rules_;
   bool measures_;
   std::size_t most_queued_;    // that there is memory for

@@ -50,7 +50,8 @@ struct Course {
 };
 
 /// Two ranks' training, on CPUs or on a device each.
-Course course_of(const Options& options, bool on_devices) {
+Course course_of(const Options& options, bool on_devices, int steps = 6,
+                 const ParallelText& text = number_corpus(CorpusSplit::train, 200, 3)) {
   Course course;
   ddl::run_in_process(
       2,
@@ -59,8 +60,8 @@ Course course_of(const Options& options, bool on_devices) {
         if (on_devices && options.rnn != LstmMethod::automatic) {
           ASSERT_EQ(backend->use_lstm(options.rnn), "");
         }
-        SmallTraining training(context, options, *backend);
-        const Course found{training.losses(6), training.parameters(),
+        SmallTraining training(context, options, *backend, text);
+        const Course found{training.losses(steps), training.parameters(),
                            training.model.parameters().gradient_type()};
         if (context.rank() == 0) course = found;
       },
@@ -120,6 +121,77 @@ TEST(CudaRanks, StepsAreQueuedWithoutWaitingForTheDevice) {
           EXPECT_EQ(counted.downloads, 0) << "sharded: " << sharded;
           training.step.collect();
           EXPECT_GT(counted.downloads, 0);
+        },
+        quiet_ranks());
+  }
+}
+
+/// Counts the steps that are given as one piece of work, and those that are queued call by call, to be
+/// recorded or not.
+class CountedSteps final : public WrappedBackend {
+ public:
+  using WrappedBackend::WrappedBackend;
+  [[nodiscard]] bool records() const override { return true; }
+  void replay(const WorkKey& key, const std::function<void()>& work) override {
+    const auto counted = [&] {
+      if (key.of_all_ranks) ++queued;
+      work();
+    };
+    if (key.of_all_ranks) ++given;
+    inner().replay(key, counted);
+  }
+  int given = 0, queued = 0;
+
+ private:
+  void before(const Work&) override {}
+  void after(const Work&) override {}
+};
+
+/// Beginnings of sentences.
+ParallelText text_of_all_lengths(std::size_t pairs) {
+  ParallelText text = number_corpus(CorpusSplit::train, pairs, 3);
+  for (std::size_t i = 0; i < pairs; ++i) {
+    text.source[i].resize(1 + 5 * i % 23);
+    text.target[i].resize(1 + 7 * i % 19);
+  }
+  return text;
+}
+
+// A step that is launched as one graph would miss other ranks' gradients, or have those of another step's
+// words, weight, dropout or learning rate.
+TEST(CudaRanks, TakeRecordedStepsAsTheyQueueThem) {
+  constexpr int steps = 56;
+  // An epoch's seventh step has a pair on one rank alone.
+  const ParallelText text = text_of_all_lengths(25);
+  Options options = tiny_options();
+  options.dtype = Dtype::f32;
+  options.loss_scaling = LossScaling::off;
+  options.batch_size = 2;
+  options.num_buckets = 1;
+  options.sparse_embeddings = false;
+  const Course expected = course_of(options, false, steps, text);
+  for (const bool sharded : {false, true}) {
+    options.step_graph = true;
+    options.sharded_update = sharded;
+    ddl::run_in_process(
+        2,
+        [&](ddl::Context& context) {
+          CountedSteps counted(make_cuda_backend(context.rank()));
+          SmallTraining training(context, options, counted, text);
+          std::vector<double> losses;
+          while (losses.size() < expected.losses.size()) {
+            for (int i = 0; i < 2; ++i) training.step.queue();
+            for (const auto& result : training.step.collect())
+              losses.push_back(result.report.loss_sum / result.report.target_tokens);
+          }
+          for (std::size_t i = 0; i < losses.size(); ++i)
+            EXPECT_NEAR(losses[i], expected.losses[i], 1e-4 * expected.losses[i]) << "step " << i + 1;
+          EXPECT_TRUE(training.step.gradients().can_be_recorded());
+          EXPECT_LT(counted.given, steps * 6 / 7 + 1) << "steps of unequal batches are not recorded";
+          EXPECT_GE(counted.given - counted.queued, 10) << "launches of graphs";
+          std::vector<double> most{static_cast<double>(counted.queued)};
+          context.communicator().all_reduce(std::span(most), ddl::ReduceOp::max);
+          EXPECT_EQ(counted.queued, most[0]) << "a rank queues what others launch";
         },
         quiet_ranks());
   }

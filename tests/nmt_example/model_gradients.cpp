@@ -85,7 +85,7 @@ void compute(ddl::Context& context, const std::string& directory, const Options&
     }
     const Tensor sums = memory.sums(2);
     model.forward_backward(
-        batch.view, {}, options.label_smoothing, [](std::size_t) {}, sums);
+        model.stage(batch.view, {}), options.label_smoothing, [](std::size_t) {}, sums);
     state["loss"][name] = memory.read(sums)(0, 1);
     for (std::size_t i = 0; i < layout.parameters.size(); ++i)
       groups[name].add(layout.parameters[i], memory.read(model.parameters().gradient(i)).data);

@@ -253,8 +253,9 @@ class TestModel {
   }
   BatchLoss run(const BatchView& batch, const ModelCase& c, const ReadyFunction& ready) {
     backend_->zero(sums_);
-    model_.forward_backward(batch, {c.dropout, 3, 17, c.output_dropout, c.dropout_per_sentence},
-                            c.label_smoothing, ready, sums_);
+    const StagedBatch staged =
+        model_.stage(batch, {c.dropout, 3, 17, c.output_dropout, c.dropout_per_sentence});
+    model_.forward_backward(staged, c.label_smoothing, ready, sums_);
     const Values values = memory_.read(sums_);
     return {values(0, 0), values(0, 1),
             std::accumulate(batch.target_lengths.begin(), batch.target_lengths.end(), std::int64_t{0})};

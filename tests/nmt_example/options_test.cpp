@@ -281,6 +281,14 @@ TEST(Options, CombinationsThatCannotWork) {
   expect_parts(invalid({"--describe", "--dtype=mixed", "--mixed_type=f16"}), {"--mixed_type=f16", "bf16"});
   expect_parts(invalid({"--describe", "--profile", "--device=cuda"}), {"--profile", "--device=cuda"});
   expect_parts(invalid({"--describe", "--rnn=cudnn"}), {"--rnn=cudnn", "--device=cuda"});
+  expect_parts(invalid({"--describe", "--step_graph"}), {"--step_graph", "--device=cuda"});
+  const std::vector<const char*> recorded = {"--describe", "--device=cuda", "--step_graph"};
+  expect_parts(invalid(recorded), {"--sparse_embeddings=false"});
+  for (const char* const flag : {"--micro_batch_size=4", "--num_sampled_softmax=10", "--rnn=cudnn"}) {
+    std::vector<const char*> arguments = recorded;
+    arguments.insert(arguments.end(), {"--sparse_embeddings=false", flag});
+    expect_parts(invalid(arguments), {"--step_graph", flag, "leave one out"});
+  }
   expect_parts(invalid({"--describe", "--phase1_steps=5"}), {"--phase1_steps=5", "--phase1_max_len"});
   expect_parts(invalid({"--describe", "--infer_mode=beam_search"}), {"--beam_width"});
   expect_parts(invalid({"--describe", "--infer_mode=sample"}), {"--sampling_temperature"});

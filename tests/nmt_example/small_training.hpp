@@ -2,6 +2,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "nmt_example/data/number_corpus.hpp"
@@ -29,8 +30,9 @@ inline Options small_training_options() {
 
 /// One rank's part of a small training run on a given backend, without files.
 struct SmallTraining {
-  SmallTraining(ddl::Context& context, const Options& options, Backend& backend_)
-      : text(number_corpus(CorpusSplit::train, 200, 3)),
+  SmallTraining(ddl::Context& context, const Options& options, Backend& backend_,
+                ParallelText text_ = number_corpus(CorpusSplit::train, 200, 3))
+      : text(std::move(text_)),
         vocabularies{Vocabulary::train(text.source, 60), Vocabulary::train(text.target, 60)},
         dataset(encode(text, vocabularies.source, vocabularies.target, 30, 30)),
         backend(backend_),

@@ -33,12 +33,12 @@ Graphs::Graph Graphs::record(cudaStream_t stream, const std::function<void()>& w
   return Graph(executable);
 }
 
-Graphs::Entry& Graphs::entry_of(const WorkKey& key) {
+Graphs::Entry& Graphs::Pool::entry_of(const WorkKey& key) {
   Group& group = groups_[key.group];
   group.last_use = ++uses_;
   if (!group.parts.contains(key.part)) {
     // CUDA keeps a graph that is destroyed while it runs.
-    while (entries_ >= most_graphs && groups_.size() > 1) {
+    while (entries_ >= most_ && groups_.size() > 1) {
       const auto oldest =
           std::ranges::min_element(groups_, {}, [](const auto& keyed) { return keyed.second.last_use; });
       entries_ -= oldest->second.parts.size();
@@ -52,7 +52,7 @@ Graphs::Entry& Graphs::entry_of(const WorkKey& key) {
 void Graphs::replay(const WorkKey& key, cudaStream_t stream, NarrowParameters& parameters,
                     const std::function<void()>& work) {
   if (is_inside_) return work();  // a part of other work
-  Entry& entry = entry_of(key);
+  Entry& entry = (key.of_all_ranks ? of_all_ranks_ : own_).entry_of(key);
   if (entry.is_left_out) return work();
   const bool is_first = std::exchange(entry.is_new, false);
   is_inside_ = true;
