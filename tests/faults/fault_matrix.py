@@ -4,8 +4,8 @@ behind.
 
 usage: fault_matrix.py PROGRAM [--mpirun MPIRUN] [--rounds N] [--workers N] [--only TEXT] [--table FILE]
 
-PROGRAM is fault_program. Each case runs alternately with plain mpirun and with mpirun -enable-recovery. Several workers
-share the rounds, each in its own network namespace (which needs root), so that leftovers of one worker's jobs are not
+PROGRAM is fault_program. In a round, each case runs once, every second one with mpirun -enable-recovery; in the next
+round, the others do. Several workers share the cases, each in its own network namespace (which needs root), so that leftovers of one worker's jobs are not
 attributed to another's. The exit status is 1 if a case fails.
 """
 import argparse
@@ -218,13 +218,14 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--table")
+    parser.add_argument("--worker", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--results", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     up = ["unshare", "--net", "sh", "-c", "ip link set lo up"]
-    if arguments.workers > 1 and subprocess.run(up, capture_output=True).returncode != 0:
+    if arguments.workers > 1 and not arguments.results and subprocess.run(up, capture_output=True).returncode != 0:
         print("network namespaces cannot be made here: one worker does all")
         arguments.workers = 1
-    if arguments.workers > 1:
+    if arguments.workers > 1 and not arguments.results:
         results, turn, failed = share(arguments)
     else:
         results, turn, failed = run_all(arguments)
@@ -244,13 +245,11 @@ def share(arguments):
     with tempfile.TemporaryDirectory() as directory:
         workers = []
         for worker in range(arguments.workers):
-            rounds = (arguments.rounds + worker) // arguments.workers
-            if rounds == 0:
-                continue
             path = os.path.join(directory, str(worker))
             command = ["unshare", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", sys.executable, "-u"]
             command += [os.path.abspath(__file__), arguments.program, "--mpirun", arguments.mpirun]
-            command += ["--rounds", str(rounds), "--only", arguments.only, "--results", path]
+            command += ["--rounds", str(arguments.rounds), "--only", arguments.only]
+            command += ["--workers", str(arguments.workers), "--worker", str(worker), "--results", path]
             workers.append((subprocess.Popen(command), path))
         results, turn, failed = {}, 0, 0
         for process, path in workers:
@@ -269,22 +268,25 @@ def share(arguments):
 
 
 def run_all(arguments):
+    """Runs a worker's cases."""
     results = {}
     failed = 0
     turn = 0
-    for _ in range(arguments.rounds):
-        for case in cases():
-            if arguments.only not in str(case):
+    chosen = [case for case in cases() if arguments.only in str(case)]
+    for number in range(arguments.rounds):
+        for index, case in enumerate(chosen):
+            if (number * len(chosen) + index) % arguments.workers != arguments.worker:
                 continue
             turn += 1
-            problems, took, output = run(case, arguments.mpirun, arguments.program, turn % 2 == 0)
+            recovery = (number + index) % 2 == 1
+            problems, took, output = run(case, arguments.mpirun, arguments.program, recovery)
             row = results.setdefault((case.fault, case.moment), [0, 0, 0.0])
             row[0] += 1
             row[2] = max(row[2], took)
             if problems:
                 failed += 1
                 row[1] += 1
-                mode = "with -enable-recovery" if turn % 2 == 0 else "plain mpirun"
+                mode = "with -enable-recovery" if recovery else "plain mpirun"
                 print(f"FAILED: {case}, {mode}, {took:.1f} s: {'; '.join(problems)}\n{output}", flush=True)
     return results, turn, failed
 
