@@ -18,7 +18,8 @@ A test may take ten times as long as it may on the machine itself. What QEMU 7.2
   - It does not give pages back, which some cases of host_memory_test expect, and needs memory for address space: engine_test,
     and each process of a job, takes up to 20 GB. `-LE mpi -E "open_host_memory|engine_test"` leaves these out.
   - A program that is started with standard input closed finds an open file there, so nmt_bad_input_test fails.
-On arm64, oneDNN 2.6's sgemm allocates memory once a call, which nmt_training_step_test counts and takes for the trainer's.
+oneDNN 2.6's sgemm for these architectures allocates memory once a call, which a case of nmt_training_step_test counts and takes for the
+trainer's.
 Needs root, for chroot and mounts, and on Debian `tests/install_dependencies.sh cross`.
 EOT
 }
