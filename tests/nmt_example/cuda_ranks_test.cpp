@@ -51,7 +51,7 @@ struct Course {
 
 /// Two ranks' training, on CPUs or on a device each.
 Course course_of(const Options& options, bool on_devices, int steps = 6,
-                 const ParallelText& text = number_corpus(CorpusSplit::train, 200, 3)) {
+                 const ParallelText& text = short_text(200)) {
   Course course;
   ddl::run_in_process(
       2,
@@ -147,22 +147,12 @@ class CountedSteps final : public WrappedBackend {
   void after(const Work&) override {}
 };
 
-/// Beginnings of sentences.
-ParallelText text_of_all_lengths(std::size_t pairs) {
-  ParallelText text = number_corpus(CorpusSplit::train, pairs, 3);
-  for (std::size_t i = 0; i < pairs; ++i) {
-    text.source[i].resize(1 + 5 * i % 23);
-    text.target[i].resize(1 + 7 * i % 19);
-  }
-  return text;
-}
-
 // A step that is launched as one graph would miss other ranks' gradients, or have those of another step's
 // words, weight, dropout or learning rate.
 TEST(CudaRanks, TakeRecordedStepsAsTheyQueueThem) {
   constexpr int steps = 56;
   // An epoch's seventh step has a pair on one rank alone.
-  const ParallelText text = text_of_all_lengths(25);
+  const ParallelText text = short_text(25);
   Options options = tiny_options();
   options.dtype = Dtype::f32;
   options.loss_scaling = LossScaling::off;

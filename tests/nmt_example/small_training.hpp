@@ -28,10 +28,20 @@ inline Options small_training_options() {
   return options;
 }
 
+/// Beginnings of sentences, of all lengths up to some 12 pieces.
+inline ParallelText short_text(std::size_t pairs) {
+  ParallelText text = number_corpus(CorpusSplit::train, pairs, 3);
+  for (std::size_t i = 0; i < pairs; ++i) {
+    text.source[i].resize(1 + 5 * i % 23);
+    text.target[i].resize(1 + 7 * i % 19);
+  }
+  return text;
+}
+
 /// One rank's part of a small training run on a given backend, without files.
 struct SmallTraining {
   SmallTraining(ddl::Context& context, const Options& options, Backend& backend_,
-                ParallelText text_ = number_corpus(CorpusSplit::train, 200, 3))
+                ParallelText text_ = short_text(200))
       : text(std::move(text_)),
         vocabularies{Vocabulary::train(text.source, 60), Vocabulary::train(text.target, 60)},
         dataset(encode(text, vocabularies.source, vocabularies.target, 30, 30)),
