@@ -87,6 +87,8 @@ class Model {
   /// Trains on batches within these limits, too.
   void also_allow(const BatchLimits& limits);
   [[nodiscard]] std::size_t workspace_bytes() const noexcept { return workspace_bytes_; }
+  /// Where the working memory is now. Evaluating a batch beyond the limits may move it.
+  [[nodiscard]] const void* workspace() const noexcept { return arena_.block(); }
   /// The working memory that training on batches within such limits takes.
   [[nodiscard]] std::size_t training_bytes(const BatchLimits& limits) { return bytes_of(limits, true); }
 

@@ -106,7 +106,7 @@ void TrainingStep::take_shards() {
 
 void TrainingStep::restore(const SavedRun& saved) {
   saved.restore(context_, gradients_);
-  ++reductions_;
+  ++recording_;
   take_shards();
   saved.restore(backend_, model_.parameters(), optimizer_);
   if (average_ != nullptr && !saved.restore(backend_, *average_)) average_->restart();
@@ -213,7 +213,7 @@ const ddl::DeviceOutcome* TrainingStep::recorded_step() {
     gradients_.finish(batch.words);
   };
   const std::uint64_t shape = mixed(batch.key, static_cast<std::uint64_t>(batch.loss_rows));
-  backend_.replay({.group = mixed(shape, reductions_), .of_all_ranks = true}, std::cref(step));
+  backend_.replay({.group = mixed(shape, recording_), .of_all_ranks = true}, std::cref(step));
   return gradients_.outcome();
 }
 
@@ -221,9 +221,16 @@ const ddl::DeviceOutcome* TrainingStep::recorded_step() {
 /// batches cannot be recorded. Collective.
 std::optional<std::int64_t> TrainingStep::padded_alike() {
   const auto sentences = static_cast<double>(batch_.size());
-  double most[] = {sentences, -sentences, static_cast<double>(batch_.source_steps),
-                   static_cast<double>(batch_.target_steps), static_cast<double>(batch_.target_tokens)};
+  const bool has_moved = std::exchange(workspace_, model_.workspace()) != model_.workspace();
+  double most[] = {sentences,
+                   -sentences,
+                   static_cast<double>(batch_.source_steps),
+                   static_cast<double>(batch_.target_steps),
+                   static_cast<double>(batch_.target_tokens),
+                   has_moved ? 1.0 : 0.0};
   context_.communicator().all_reduce(std::span(most), ddl::ReduceOp::max);
+  // A rank that records its steps anew must not be alone.
+  if (most[5] > 0) ++recording_;
   const BatchLimits sizes{static_cast<std::int64_t>(most[0]), static_cast<std::int64_t>(most[2]),
                           static_cast<std::int64_t>(most[3])};
   const bool alike = sizes.sentences > 0 && most[0] == -most[1];

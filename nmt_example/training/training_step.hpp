@@ -149,7 +149,9 @@ class TrainingStep {
   ddl::ShardedBatch share_;
   Batch batch_;
   bool gradients_are_zero_ = false;
-  std::uint64_t reductions_ = 0;  // changes when the reducer's buckets do
+  // Of recorded steps. The same on all ranks, it changes with the reducer's buckets and any rank's memory.
+  std::uint64_t recording_ = 0;
+  const void* workspace_ = nullptr;  // of the last step
   StepRules rules_;
   bool measures_;
   std::size_t most_queued_;    // that there is memory for

@@ -7,6 +7,7 @@
 #include "nmt_example/backend/wrapped_backend.hpp"
 #include "nmt_example/backend_test_support.hpp"
 #include "nmt_example/small_training.hpp"
+#include "nmt_example/training/evaluation.hpp"
 
 namespace nmt::test {
 namespace {
@@ -150,7 +151,7 @@ class CountedSteps final : public WrappedBackend {
 // A step that is launched as one graph would miss other ranks' gradients, or have those of another step's
 // words, weight, dropout or learning rate.
 TEST(CudaRanks, TakeRecordedStepsAsTheyQueueThem) {
-  constexpr int steps = 56;
+  constexpr int steps = 84;
   // An epoch's seventh step has a pair on one rank alone.
   const ParallelText text = short_text(25);
   Options options = tiny_options();
@@ -168,9 +169,18 @@ TEST(CudaRanks, TakeRecordedStepsAsTheyQueueThem) {
         [&](ddl::Context& context) {
           CountedSteps counted(make_cuda_backend(context.rank()));
           SmallTraining training(context, options, counted, text);
+          const std::vector<std::size_t> many(1000);
+          Batch larger;
+          fill_batch(training.dataset, many, larger);
           std::vector<double> losses;
           while (losses.size() < expected.losses.size()) {
             for (int i = 0; i < 2; ++i) training.step.queue();
+            // Moves this rank's memory.
+            if (losses.size() == 20 && context.rank() == 0) {
+              const void* const before = training.model.workspace();
+              training.model.evaluate(view_of(larger));
+              EXPECT_NE(training.model.workspace(), before);
+            }
             for (const auto& result : training.step.collect())
               losses.push_back(result.report.loss_sum / result.report.target_tokens);
           }
