@@ -5,8 +5,8 @@ behind.
 usage: fault_matrix.py PROGRAM [--mpirun MPIRUN] [--rounds N] [--workers N] [--only TEXT] [--table FILE]
 
 PROGRAM is fault_program. In a round, each case runs once, every second one with mpirun -enable-recovery; in the next
-round, the others do. Several workers share the cases, each in its own network namespace (which needs root), so that leftovers of one worker's jobs are not
-attributed to another's. The exit status is 1 if a case fails.
+round, the others do. Several workers share the cases, each in its own network namespace (which needs root), so that
+leftovers of one worker's jobs are not attributed to another's. The exit status is 1 if a case fails.
 """
 import argparse
 import glob
