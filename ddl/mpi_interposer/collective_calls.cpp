@@ -47,14 +47,14 @@ using Attempt = std::optional<PassedOn>;
 /// Serves a call or leaves it to MPI. `attempt` gets a Call and the user's arguments, and returns why the
 /// call is left to MPI, or nothing once it is served.
 template <typename... Arguments>
-int serve(Function function, Attempt (*attempt)(const Call&, Arguments...), const auto& mpi, MPI_Comm comm,
-          std::type_identity_t<Arguments>... arguments) {
+int serve(Function function, MPI_Datatype type, Attempt (*attempt)(const Call&, Arguments...),
+          const auto& mpi, MPI_Comm comm, std::type_identity_t<Arguments>... arguments) {
   return Interposer::guarded(comm, [&]() -> int {
     Interposer* const interposer = Interposer::current();
     if (interposer == nullptr) return mpi(arguments..., comm);
     Attempt passed_on = PassedOn::arguments;
     if (comm != MPI_COMM_NULL) {
-      const Interposer::Served& served = interposer->serving(comm);
+      const Interposer::Served& served = interposer->serving(comm, type);
       passed_on = served.communicator == nullptr
                       ? PassedOn::communicator
                       : attempt(Call{function, *served.communicator, served.sizes, interposer->tally()},
@@ -64,6 +64,14 @@ int serve(Function function, Attempt (*attempt)(const Call&, Arguments...), cons
     interposer->tally().passed_on(function, *passed_on, interposer->context());
     return mpi(arguments..., comm);
   });
+}
+
+/// Whether MPI is known to be faster at a call. Else `serve` finds out.
+bool is_left(Function function, MPI_Comm comm, MPI_Datatype type, int count, bool is_piece = false) {
+  Interposer* const interposer = Interposer::current();
+  if (interposer == nullptr || !interposer->is_left(function, comm, type, count, is_piece)) return false;
+  interposer->tally().passed_on(function, PassedOn::slower, interposer->context());
+  return true;
 }
 
 // Each attempt leaves invalid arguments to MPI, which reports them.
@@ -141,8 +149,6 @@ Attempt reduce_scatter(const Call& call, const void* from, void* to, const int* 
 
 Attempt reduce_scatter_block(const Call& call, const void* from, void* to, int count, MPI_Datatype type,
                              MPI_Op op) {
-  const std::size_t bytes = count < 0 ? 0 : call.ranks() * as_index(count) * plain_bytes(type);
-  if (bytes != 0 && !call.is_worth(bytes)) return PassedOn::slower;
   return reduce_scatter_pieces(call, from, to, std::vector(call.ranks(), count), type, op);
 }
 
@@ -177,29 +183,42 @@ extern "C" {
 
 int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                   MPI_Comm comm) {
-  return serve(Function::allreduce, all_reduce, PMPI_Allreduce, comm, sendbuf, recvbuf, count, datatype, op);
+  if (is_left(Function::allreduce, comm, datatype, count)) {
+    return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
+  }
+  return serve(Function::allreduce, datatype, all_reduce, PMPI_Allreduce, comm, sendbuf, recvbuf, count,
+               datatype, op);
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
-  return serve(Function::bcast, broadcast, PMPI_Bcast, comm, buffer, count, datatype, root);
+  if (is_left(Function::bcast, comm, datatype, count)) {
+    return PMPI_Bcast(buffer, count, datatype, root, comm);
+  }
+  return serve(Function::bcast, datatype, broadcast, PMPI_Bcast, comm, buffer, count, datatype, root);
 }
 
 int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
                        MPI_Op op, MPI_Comm comm) {
-  return serve(Function::reduce_scatter, reduce_scatter, PMPI_Reduce_scatter, comm, sendbuf, recvbuf,
-               recvcounts, datatype, op);
+  return serve(Function::reduce_scatter, datatype, reduce_scatter, PMPI_Reduce_scatter, comm, sendbuf,
+               recvbuf, recvcounts, datatype, op);
 }
 
 int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                              MPI_Op op, MPI_Comm comm) {
-  return serve(Function::reduce_scatter_block, reduce_scatter_block, PMPI_Reduce_scatter_block, comm, sendbuf,
-               recvbuf, recvcount, datatype, op);
+  if (is_left(Function::reduce_scatter_block, comm, datatype, recvcount, true)) {
+    return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
+  }
+  return serve(Function::reduce_scatter_block, datatype, reduce_scatter_block, PMPI_Reduce_scatter_block,
+               comm, sendbuf, recvbuf, recvcount, datatype, op);
 }
 
 int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
                   MPI_Datatype recvtype, MPI_Comm comm) {
-  return serve(Function::allgather, all_gather, PMPI_Allgather, comm, sendbuf, sendcount, sendtype, recvbuf,
-               recvcount, recvtype);
+  if (is_left(Function::allgather, comm, recvtype, recvcount, true)) {
+    return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
+  }
+  return serve(Function::allgather, recvtype, all_gather, PMPI_Allgather, comm, sendbuf, sendcount, sendtype,
+               recvbuf, recvcount, recvtype);
 }
 
 }  // extern "C"

@@ -7,6 +7,7 @@
 #include "collectives/system/fail_agreed.hpp"
 #include "ddl/context/bootstrap_mpi.hpp"
 #include "ddl/context/context_state.hpp"
+#include "ddl/mpi_interposer/typed_buffer.hpp"
 
 namespace ddl::mpi {
 namespace {
@@ -40,6 +41,7 @@ bool calls_may_be_concurrent() {
 }  // namespace
 
 std::atomic<Interposer*> Interposer::current_ = nullptr;
+thread_local constinit Interposer::Last Interposer::last_;
 
 void Interposer::start() {
   int rank = 0;
@@ -85,19 +87,19 @@ void Interposer::drive_mpi() {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
 }
 
-const Interposer::Served& Interposer::serving(MPI_Comm communicator) {
-  // MPI looks for attributes under a lock. A communicator's handle may be that of one that was freed.
-  [[gnu::tls_model("initial-exec")]] thread_local struct {
-    MPI_Comm communicator = MPI_COMM_NULL;
-    std::uint64_t forgotten = 0;
-    const Served* served = nullptr;
-  } last;
+const Interposer::Served& Interposer::serving(MPI_Comm communicator, MPI_Datatype type) {
   const std::uint64_t forgotten = forgotten_.load(std::memory_order_acquire);
-  if (communicator == last.communicator && forgotten == last.forgotten) return *last.served;
-  const Served* served = attached(communicator);
-  if (served == nullptr) served = open(communicator);
-  last = {communicator, forgotten, served};
-  return *served;
+  if (last_.served == nullptr || communicator != last_.communicator || forgotten != last_.forgotten) {
+    const Served* served = attached(communicator);
+    if (served == nullptr) served = open(communicator);
+    const auto ranks = served->communicator ? as_index(served->communicator->size()) : 1;
+    last_ = {.communicator = communicator, .forgotten = forgotten, .served = served, .ranks = ranks};
+  }
+  if (type != last_.type) {
+    last_.element_bytes = plain_bytes(type);
+    last_.type = type;
+  }
+  return *last_.served;
 }
 
 Interposer::Served* Interposer::attached(MPI_Comm communicator) const {
@@ -122,7 +124,7 @@ Interposer::Served* Interposer::open(MPI_Comm communicator) {
 /// The result is the same on all ranks of the communicator.
 Interposer::Served Interposer::make(MPI_Comm communicator) {
   std::shared_ptr<collectives::CommunicatorImpl> engine = engine_of(communicator);
-  if (!engine) return {};
+  if (!engine) return {nullptr, ServedSizes::all()};
   const ServedSizes sizes = serves_all_ ? ServedSizes::all() : sizes_of(*engine, communicator);
   return {std::move(engine), sizes};
 }

@@ -39,7 +39,7 @@ class ServedSizes {
 
   /// `bytes`: of a rank's largest buffer, which is the same on all ranks.
   [[nodiscard]] bool include(Function function, std::size_t bytes) const noexcept {
-    return (by_function_[as_index(function)] >> std::min<std::size_t>(std::bit_width(bytes), 63) & 1U) != 0;
+    return (by_function_[as_index(function)] >> (std::bit_width(bytes) % 64) & 1U) != 0;
   }
 
  private:

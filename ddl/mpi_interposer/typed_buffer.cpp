@@ -157,8 +157,8 @@ std::optional<Reduction> reduction_of(MPI_Datatype type, MPI_Op op) {
 }
 
 std::size_t plain_bytes(MPI_Datatype type) {
-  if (const KnownType* const known = find(type)) return known->each * size_of(known->element);
   if (type == MPI_BYTE || type == MPI_CHAR || type == MPI_PACKED) return 1;
+  if (const KnownType* const known = find(type)) return known->each * size_of(known->element);
   int integers = 0;
   int addresses = 0;
   int types = 0;
