@@ -103,53 +103,73 @@ Attempt broadcast(const Call& call, void* data, int count, MPI_Datatype type, in
   return {};
 }
 
-/// The engine needs pieces of equal length, so shorter ones are padded. `counts`: MPI elements by rank.
-Attempt reduce_scatter_pieces(const Call& call, const void* from, void* to, std::span<const int> counts,
-                              MPI_Datatype type, MPI_Op op) {
+/// Pieces of equal length, `count` elements of the engine each.
+void reduce_equal(const Call& call, const void* input, void* to, std::size_t count, Reduction reduction) {
+  call.run(reduce_scatter_request(call.communicator.place(), input, to, count, reduction.type, reduction.op),
+           call.ranks() * count * size_of(reduction.type));
+}
+
+/// As `reduce_equal`, with the first `own` bytes of the result in `to`, which the engine may still read when
+/// it writes the result: in place, or shorter than a piece.
+void reduce_beside(const Call& call, const void* input, void* to, std::size_t own, std::size_t count,
+                   Reduction reduction) {
+  std::vector<std::byte> beside(count * size_of(reduction.type));
+  reduce_equal(call, input, beside.data(), count, reduction);
+  std::memcpy(to, beside.data(), own);
+}
+
+/// The engine needs pieces of equal length, so shorter ones are padded.
+Attempt reduce_scatter(const Call& call, const void* from, void* to, const int* counts, MPI_Datatype type,
+                       MPI_Op op) {
+  if (counts == nullptr) return PassedOn::arguments;
   // All ranks see the same counts, so all of them leave the call to MPI.
-  if (std::ranges::any_of(counts, [](int count) { return count < 0; })) return PassedOn::arguments;
-  const auto longest = as_index(std::ranges::max(counts));
-  const auto total = std::accumulate(counts.begin(), counts.end(), std::size_t{0});
+  const std::span pieces(counts, call.ranks());
+  if (std::ranges::any_of(pieces, [](int count) { return count < 0; })) return PassedOn::arguments;
+  const auto longest = as_index(std::ranges::max(pieces));
+  const auto total = std::accumulate(pieces.begin(), pieces.end(), std::size_t{0});
   constexpr std::size_t most_filling = 4;  // padding may take a fourth of all elements
-  if (longest * counts.size() - total > total / most_filling) return PassedOn::counts;
+  if (longest * pieces.size() - total > total / most_filling) return PassedOn::counts;
   const std::optional<Reduction> reduction = reduction_of(type, op);
   if (!reduction) return PassedOn::type_or_operation;
   const std::size_t element = reduction->each * size_of(reduction->type);
   if (!call.is_worth(total * element)) return PassedOn::slower;
 
   const std::size_t piece = longest * element;
-  const auto own = as_index(call.communicator.rank());
-  const std::size_t own_bytes = static_cast<std::size_t>(counts[own]) * element;
+  const std::size_t own = as_index(pieces[as_index(call.communicator.rank())]) * element;
   const bool in_place = from == MPI_IN_PLACE;
   const auto* input = static_cast<const std::byte*>(in_place ? to : from);
-  std::vector<std::byte> pieces;
-  if (longest * counts.size() != total) {
-    pieces.resize(piece * counts.size());
-    for (std::size_t rank = 0; rank < counts.size(); ++rank) {
-      const std::size_t bytes = static_cast<std::size_t>(counts[rank]) * element;
-      std::memcpy(pieces.data() + rank * piece, input, bytes);
+  std::vector<std::byte> padded;
+  if (longest * pieces.size() != total) {
+    padded.resize(piece * pieces.size());
+    for (std::size_t rank = 0; rank < pieces.size(); ++rank) {
+      const std::size_t bytes = as_index(pieces[rank]) * element;
+      std::memcpy(padded.data() + rank * piece, input, bytes);
       input += bytes;
     }
-    input = pieces.data();
+    input = padded.data();
   }
-  // The engine may still read the first piece, which an in-place result overwrites: hence other memory.
-  std::vector<std::byte> beside(in_place || own_bytes != piece ? piece : 0);
-  call.run(reduce_scatter_request(call.communicator.place(), input, beside.empty() ? to : beside.data(),
-                                  longest * reduction->each, reduction->type, reduction->op),
-           total * element);
-  if (!beside.empty()) std::memcpy(to, beside.data(), own_bytes);
+  if (in_place || own != piece) {
+    reduce_beside(call, input, to, own, longest * reduction->each, *reduction);
+  } else {
+    reduce_equal(call, input, to, longest * reduction->each, *reduction);
+  }
   return {};
-}
-
-Attempt reduce_scatter(const Call& call, const void* from, void* to, const int* counts, MPI_Datatype type,
-                       MPI_Op op) {
-  if (counts == nullptr) return PassedOn::arguments;
-  return reduce_scatter_pieces(call, from, to, {counts, call.ranks()}, type, op);
 }
 
 Attempt reduce_scatter_block(const Call& call, const void* from, void* to, int count, MPI_Datatype type,
                              MPI_Op op) {
-  return reduce_scatter_pieces(call, from, to, std::vector(call.ranks(), count), type, op);
+  if (count < 0) return PassedOn::arguments;
+  const std::optional<Reduction> reduction = reduction_of(type, op);
+  if (!reduction) return PassedOn::type_or_operation;
+  const std::size_t elements = as_index(count) * reduction->each;
+  const std::size_t piece = elements * size_of(reduction->type);
+  if (!call.is_worth(call.ranks() * piece)) return PassedOn::slower;
+  if (from == MPI_IN_PLACE) {
+    reduce_beside(call, to, to, piece, elements, *reduction);
+  } else {
+    reduce_equal(call, from, to, elements, *reduction);
+  }
+  return {};
 }
 
 /// Moves bytes, as `broadcast` does.
