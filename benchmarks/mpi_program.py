@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 """Measures what an unmodified MPI program gains by libddl_mpi: runs mpi_collectives alternately with and without it, on
 this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI and oneCCL, and
-prints times and their ratios. A time is the best round's median: a virtual machine's cores are near each other in some
-rounds and far in others. The machine should be otherwise idle."""
+prints times and their ratios. A time is the median over rounds of a run's median: a virtual machine's cores are near each
+other in some rounds and far in others. The machine should be otherwise idle."""
 
 import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -41,7 +42,7 @@ def times_of(command, environment):
 
 
 def compare(where, ways, sizes, options, rounds):
-    """Runs each way's command in turns. Returns JSON rows with the best of `rounds` rounds; the ratio is that of the
+    """Runs each way's command in turns. Returns JSON rows with the medians over `rounds` rounds; the ratio is that of the
     fastest MPI without libddl_mpi to the way "ddl"."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     runs = {way: [] for way in ways}
@@ -50,7 +51,7 @@ def compare(where, ways, sizes, options, rounds):
             runs[way].append(times_of(command + [*options, *map(str, sizes)], environment))
     rows = []
     for name, size in runs["ddl"][0]:
-        times = {way: min(run[name, size] for run in found) for way, found in runs.items()}
+        times = {way: statistics.median(run[name, size] for run in found) for way, found in runs.items()}
         best = min(time for way, time in times.items() if way in ("mpi", "intel"))
         rows.append({"where": where, "collective": name, "bytes": size, "memory":
                      "MPI_Alloc_mem" if "--allocated" in options else "malloc",

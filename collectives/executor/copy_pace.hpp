@@ -13,9 +13,9 @@ namespace ddl::collectives {
 ///
 /// Through the caches is the faster way if the member's core shares the third-level cache. If it does not,
 /// each line must first be taken back from it, far away: on a Zen 4, 2.5 GB/s, where 15 GB/s go past the
-/// caches. What the system says of caches is not what a virtual machine's processors run on, and may change.
-/// So the copies are timed, which costs 20 ns each; what their receivers lose by reading from memory is
-/// estimated.
+/// caches; on a Zen 3, 4 and 10. What the system says of caches is not what a virtual machine's processors
+/// run on, and may change. So the copies are timed, which costs 20 ns each; what their receivers lose by
+/// reading from memory is estimated.
 class CopyPace {
  public:
   /// Shorter copies follow the choice, and are not timed.
@@ -39,7 +39,7 @@ class CopyPace {
       return;
     }
     if (reading_ == 0) reading_ = 1 / (reading_rate * ticks_.seconds_each());
-    const bool is_slow = streaming_ != 0 && pace > 2 * (streaming_ + reading_);
+    const bool is_slow = streaming_ != 0 && pace > clearly_slower * (streaming_ + reading_);
     slow_in_a_row_ = is_slow ? slow_in_a_row_ + 1 : 0;
     if (!is_slow) {
       streams_ = false;
@@ -53,6 +53,7 @@ class CopyPace {
  private:
   static constexpr std::uint64_t between_looks = 256;
   static constexpr int slow_enough = 4;
+  static constexpr double clearly_slower = 1.25;
   static constexpr double reading_rate = 16e9;  // bytes/s, from memory
 
   bool streams_ = false;
