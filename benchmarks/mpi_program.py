@@ -1,14 +1,13 @@
 #!/usr/bin/env python3
 """Measures what an unmodified MPI program gains by libddl_mpi: runs mpi_collectives alternately with and without it, on
 this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI and oneCCL, and
-prints times and their ratios. A time is the median over rounds of a run's median: a virtual machine's cores are near each
-other in some rounds and far in others. The machine should be otherwise idle."""
+prints times and their ratios. A time is the lower quartile over rounds of a run's median: a virtual machine's cores are near
+each other in some rounds and far in others. The machine should be otherwise idle."""
 
 import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -42,8 +41,8 @@ def times_of(command, environment):
 
 
 def compare(where, ways, sizes, options, rounds):
-    """Runs each way's command in turns. Returns JSON rows with the medians over `rounds` rounds; the ratio is that of the
-    fastest MPI without libddl_mpi to the way "ddl"."""
+    """Runs each way's command in turns. Returns JSON rows with the lower quartiles over `rounds` rounds, and the times of all
+    rounds; the ratio is that of the fastest MPI without libddl_mpi to the way "ddl"."""
     environment = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     runs = {way: [] for way in ways}
     for _ in range(rounds):
@@ -51,13 +50,14 @@ def compare(where, ways, sizes, options, rounds):
             runs[way].append(times_of(command + [*options, *map(str, sizes)], environment))
     rows = []
     for name, size in runs["ddl"][0]:
-        times = {way: statistics.median(run[name, size] for run in found) for way, found in runs.items()}
+        all_times = {way: [run[name, size] for run in found] for way, found in runs.items()}
+        times = {way: sorted(found)[rounds // 4] for way, found in all_times.items()}
         best = min(time for way, time in times.items() if way in ("mpi", "intel"))
         rows.append({"where": where, "collective": name, "bytes": size, "memory":
                      "MPI_Alloc_mem" if "--allocated" in options else "malloc",
                      "calls": "after barriers" if "--barriers" in options else "back to back", "rounds": rounds,
                      **{f"{way}_us": round(time, 2) for way, time in times.items()},
-                     "ratio": round(best / times["ddl"], 2)})
+                     "ratio": round(best / times["ddl"], 2), "rounds_us": all_times})
     return rows
 
 
