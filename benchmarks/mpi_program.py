@@ -57,7 +57,7 @@ def compare(where, ways, sizes, options, rounds):
                      "MPI_Alloc_mem" if "--allocated" in options else "malloc",
                      "calls": "after barriers" if "--barriers" in options else "back to back", "rounds": rounds,
                      **{f"{way}_us": round(time, 2) for way, time in times.items()},
-                     "ratio": round(best / times["ddl"], 2), "rounds_us": all_times})
+                     "ratio": round(best / times["ddl"], 2), "by_round": all_times})
     return rows
 
 
