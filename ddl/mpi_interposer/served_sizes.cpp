@@ -1,5 +1,6 @@
 #include "ddl/mpi_interposer/served_sizes.hpp"
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <span>
