@@ -143,7 +143,9 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   const std::size_t bytes = program.count() * operation.element;
   const std::size_t touched = (program.members().size() + 1) * 2 * bytes;
   const bool in_place = call.buffers.input == call.buffers.output;
-  operation.stores = in_place || touched <= cache_bytes_ ? Stores::automatic : Stores::streaming;
+  // A reduction has read the places of its output a short while ago if it is in place.
+  operation.stores =
+      touched <= cache_bytes_ || (in_place && program.reduces()) ? Stores::automatic : Stores::streaming;
   operation.delivers_sent =
       !in_place && !operation.input_was_copied && !operation.all_in_work && bytes > core_cache_bytes_;
 }
@@ -242,7 +244,8 @@ void Driver::deliver(OperationState& operation) {
   const Buffers& buffers = operation.call.buffers;
   const auto copy = [&](const std::byte* from, std::size_t begin, std::size_t end) {
     const std::size_t offset = begin * operation.element;
-    copy_bytes(buffers.output + offset, from + offset, (end - begin) * operation.element);
+    operation.copy_out(buffers.output + offset, from + offset, (end - begin) * operation.element,
+                       CopyBy::any);
   };
   if (operation.all_in_work) {
     copy(operation.work_memory.get(), buffers.begin, std::min(buffers.end, program.count()));

@@ -64,7 +64,7 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   --operation.posts_out;
   const std::byte* const staged = operation.copy(index).data;
   if (notice.kind == Notice::Kind::answered && staged != nullptr) {
-    copy_bytes(operation.target_of(index), staged, operation.bytes_of(index));
+    operation.copy_out(operation.target_of(index), staged, operation.bytes_of(index), CopyBy::vectors);
   }
   unstage(operation, index);
   complete(operation, index);

@@ -123,6 +123,11 @@ struct OperationState {
   std::size_t work_bytes = 0;
 
   [[nodiscard]] const PreparedProgram& program() const noexcept { return *call.program; }
+
+  /// Copies to the call's output. `by`: for output that stays in the caches.
+  void copy_out(std::byte* to, const std::byte* from, std::size_t bytes, CopyBy by) const noexcept {
+    stores == Stores::streaming ? copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes, by);
+  }
   [[nodiscard]] const topology::Step& step(std::uint32_t index) const noexcept {
     return call.program->step(index);
   }

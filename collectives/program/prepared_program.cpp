@@ -111,6 +111,7 @@ class PreparedProgram::Builder {
       StepWay& way = ways().emplace_back();
       if (step.phase != steps_[0].phase) result_.has_one_phase_ = false;
       if (step.kind == StepKind::round) result_.rounds_ = true;
+      if (step.kind == StepKind::receive_reduce || step.kind == StepKind::reduce) result_.reduces_ = true;
       if (is_local(step.kind)) continue;
       const bool sends = step.kind == StepKind::send;
       way.peer = ranks_[as_index(step.peer)];

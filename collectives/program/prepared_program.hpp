@@ -92,6 +92,7 @@ class PreparedProgram {
   [[nodiscard]] std::size_t count() const noexcept { return count_; }
   [[nodiscard]] std::size_t scratch() const noexcept { return program_.scratch; }
   [[nodiscard]] bool rounds() const noexcept { return rounds_; }
+  [[nodiscard]] bool reduces() const noexcept { return reduces_; }
   [[nodiscard]] int ranks() const noexcept { return ranks_; }
   [[nodiscard]] bool mpi_alone() const noexcept { return mpi_alone_; }
   /// May be null.
@@ -190,6 +191,7 @@ class PreparedProgram {
   std::size_t longest_message_ = 0;
   bool has_one_phase_ = true;
   bool rounds_ = false;
+  bool reduces_ = false;
   std::vector<Range> unwritten_;
   bool reads_mixtures_ = false;
 };

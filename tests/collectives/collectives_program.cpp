@@ -95,6 +95,16 @@ void check_pieces(ddl::Context& context, ddl::Communicator& c, std::size_t count
   refill();
   c.all_reduce_async(input, output, n * count, f32, ddl::ReduceOp::max).wait();
   require_all("all_reduce", output, n * count, [&](std::size_t i) { return value(i) + ranks - 1; });
+  c.all_reduce_async(input, input, n * count, f32, ddl::ReduceOp::min).wait();
+  require_all("all_reduce in place", input, n * count, value);
+  refill();
+  c.broadcast_async(input, input, n * count, f32, root).wait();
+  require_all("broadcast in place", input, n * count,
+              [&](std::size_t i) { return value(i) + static_cast<float>(root); });
+  std::fill_n(input + own, count, static_cast<float>(c.rank()));
+  c.all_gather(input + own, input, count, f32);
+  require_all("all_gather in place", input, n * count,
+              [&](std::size_t i) { return static_cast<float>(i / count); });
 }
 
 /// So many that calls write past the caches, copy by copy, as they do beyond a quarter of the third-level
