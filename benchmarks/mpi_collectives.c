@@ -1,27 +1,36 @@
 /* Times MPI's collectives. A plain MPI program, to be run with and without libddl_mpi (mpi_program.py).
- *   mpi_collectives [--allocated] [--barriers] [--iterations N] BYTES...
+ *   mpi_collectives [--allocated] [--barriers] [--direct] [--iterations N] BYTES...
  * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
  * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
  * its time; in an iteration there are 20 calls back to back, 5 from 64 KiB on; with --barriers, each after a barrier.
- * Memory is malloc's; with --allocated, MPI_Alloc_mem's. The first result of each is checked. */
+ * Memory is malloc's; with --allocated, MPI_Alloc_mem's. The first result of each is checked. The first line and the last
+ * one say how far apart two cores are: a virtual machine's may move. */
+#define _GNU_SOURCE
 #include <mpi.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static int rank, size, barriers;
+static int rank, size, barriers, direct;
 
 enum kind { allreduce, bcast, reduce_scatter, allgather, kinds };
 static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Reduce_scatter_block",
                                          "MPI_Allgather"};
 
-static void call(enum kind kind, float* in, float* out, int count) {
+/* With MPI's own functions, if `is_direct`: past a library that has replaced them. */
+static void call(enum kind kind, int is_direct, float* in, float* out, int count) {
+  const MPI_Comm all = MPI_COMM_WORLD;
   const int each = count / size;
   switch (kind) {
-    case allreduce: MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    case bcast: MPI_Bcast(in, count, MPI_FLOAT, 0, MPI_COMM_WORLD); break;
-    case reduce_scatter: MPI_Reduce_scatter_block(in, out, each, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD); break;
-    default: MPI_Allgather(in, each, MPI_FLOAT, out, each, MPI_FLOAT, MPI_COMM_WORLD); break;
+    case allreduce: (is_direct ? PMPI_Allreduce : MPI_Allreduce)(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
+    case bcast: (is_direct ? PMPI_Bcast : MPI_Bcast)(in, count, MPI_FLOAT, 0, all); break;
+    case reduce_scatter:
+      (is_direct ? PMPI_Reduce_scatter_block : MPI_Reduce_scatter_block)(in, out, each, MPI_FLOAT, MPI_SUM, all);
+      break;
+    default: (is_direct ? PMPI_Allgather : MPI_Allgather)(in, each, MPI_FLOAT, out, each, MPI_FLOAT, all); break;
   }
 }
 
@@ -40,25 +49,96 @@ static int by_value(const void* a, const void* b) {
   return (x > y) - (x < y);
 }
 
-static double median_us(enum kind kind, float* in, float* out, int count, int iterations) {
-  const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 5;
-  double* times = malloc((size_t)iterations * sizeof(double));
-  for (int i = -2; i < iterations; ++i) {
-    double time = 0;
-    for (int k = 0; k < calls;) {
-      PMPI_Barrier(MPI_COMM_WORLD);
-      const double start = MPI_Wtime();
-      do call(kind, in, out, count);
-      while (++k < calls && !barriers);
-      time += (MPI_Wtime() - start) / calls * 1e6;
-    }
-    PMPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    if (i >= 0) times[i] = time;
+enum { batches = 200, round_trips = 50 };
+static _Alignas(64) atomic_int ball;
+
+/* Moves the thread to the first processor from `first` on that it may use, and returns that. */
+static int move_to(int first) {
+  for (int i = first; i < CPU_SETSIZE; ++i) {
+    cpu_set_t processor;
+    CPU_ZERO(&processor);
+    CPU_SET(i, &processor);
+    if (pthread_setaffinity_np(pthread_self(), sizeof processor, &processor) == 0) return i;
   }
-  qsort(times, (size_t)iterations, sizeof(double), by_value);
-  const double result = times[iterations / 2];
+  return -1;
+}
+
+/* Answers each odd number with the next even one. */
+static void* answer(void* processor) {
+  move_to(*(const int*)processor);
+  for (int i = 1; i < 2 * batches * round_trips; i += 2) {
+    while (atomic_load(&ball) != i) continue;
+    atomic_store(&ball, i + 1);
+  }
+  return NULL;
+}
+
+/* Times a cache line's way from the first processor to the second and back, in us; 0 without a second one. The best of
+ * many batches, because other ranks may be on these processors. */
+static void* serve(void* result) {
+  pthread_t other;
+  double* const best = result;
+  int second = move_to(move_to(0) + 1);
+  *best = 0;
+  if (second == -1) return NULL;
+  *best = 1e9;
+  move_to(0);
+  pthread_create(&other, NULL, answer, &second);
+  for (int i = 0; i < batches; ++i) {
+    const double start = MPI_Wtime();
+    for (int k = 0; k < round_trips; ++k) {
+      const int sent = 2 * (i * round_trips + k) + 1;
+      atomic_store(&ball, sent);
+      while (atomic_load(&ball) != sent + 1) continue;
+    }
+    const double us = (MPI_Wtime() - start) / round_trips * 1e6;
+    if (us < *best) *best = us;
+  }
+  pthread_join(other, NULL);
+  return NULL;
+}
+
+static void print_cores(void) {
+  if (rank == 0) {
+    pthread_t thread;
+    double us;
+    atomic_store(&ball, 0);
+    pthread_create(&thread, NULL, serve, &us);
+    pthread_join(thread, NULL);
+    printf("cores %.3f\n", us);
+  }
+  PMPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* The slowest rank's time of a call, in us. */
+static double time_of(enum kind kind, int is_direct, float* in, float* out, int count) {
+  const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 5;
+  double time = 0;
+  for (int k = 0; k < calls;) {
+    PMPI_Barrier(MPI_COMM_WORLD);
+    const double start = MPI_Wtime();
+    do call(kind, is_direct, in, out, count);
+    while (++k < calls && !barriers);
+    time += (MPI_Wtime() - start) / calls * 1e6;
+  }
+  PMPI_Allreduce(MPI_IN_PLACE, &time, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  return time;
+}
+
+/* Median times of calls, and of direct ones, which take turns with them. */
+static void find_medians(enum kind kind, float* in, float* out, int count, int iterations, double medians[2]) {
+  double* times = malloc(2 * (size_t)iterations * sizeof(double));
+  for (int i = -2; i < iterations; ++i) {
+    for (int d = 0; d <= direct; ++d) {
+      const double time = time_of(kind, d, in, out, count);
+      if (i >= 0) times[d * iterations + i] = time;
+    }
+  }
+  for (int d = 0; d <= direct; ++d) {
+    qsort(times + d * iterations, (size_t)iterations, sizeof(double), by_value);
+    medians[d] = times[d * iterations + iterations / 2];
+  }
   free(times);
-  return result;
 }
 
 static const char help[] =
@@ -67,10 +147,14 @@ static const char help[] =
   "  mpirun -n 2 -x LD_PRELOAD=libddl_mpi.so mpi_collectives 1024 1048576\n\n"
   "  --allocated      memory from MPI_Alloc_mem; default: from malloc\n"
   "  --barriers       a barrier before each call, as in a program that computes in between\n"
+  "  --direct         also times MPI's own functions, in turns with those of the library that was preloaded, in the same\n"
+  "                   processes: a last column\n"
   "  --iterations N   default 20\n\n"
   "A line for each collective and size: its name, the bytes of a rank's largest buffer, the median over iterations of\n"
   "the slowest rank's time in us, and whether the result was right. All ranks start an iteration after a barrier,\n"
-  "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on, or each after a barrier.\n";
+  "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on, or each after a barrier.\n"
+  "The first line and the last one are \"cores\", and a cache line's time in us from the first processor to the second and\n"
+  "back (0: there is no second one): a virtual machine's cores may move.\n";
 
 int main(int argc, char** argv) {
   if (argc > 1 && strcmp(argv[1], "--help") == 0) {
@@ -84,14 +168,16 @@ int main(int argc, char** argv) {
   for (; first < argc && argv[first][0] == '-'; ++first) {
     if (strcmp(argv[first], "--allocated") == 0) allocated = 1;
     else if (strcmp(argv[first], "--barriers") == 0) barriers = 1;
+    else if (strcmp(argv[first], "--direct") == 0) direct = 1;
     else if (strcmp(argv[first], "--iterations") == 0 && first + 1 < argc) iterations = atoi(argv[++first]);
     else first = argc;
   }
   if (first >= argc || iterations < 1) {
-    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--barriers] [--iterations N] BYTES...; --help says more\n");
+    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--barriers] [--direct] [--iterations N] BYTES...; --help says more\n");
     MPI_Finalize();
     return 2;
   }
+  print_cores();
   for (int a = first; a < argc; ++a) {
     const int count = (int)(strtol(argv[a], NULL, 10) / (long)sizeof(float));
     if (count < size) {
@@ -110,11 +196,13 @@ int main(int argc, char** argv) {
     for (int kind = 0; kind < kinds; ++kind) {
       for (int i = 0; i < count; ++i) in[i] = (float)(rank + 1);
       memset(out, 0, bytes);
-      call((enum kind)kind, in, out, count);
+      call((enum kind)kind, 0, in, out, count);
       int right = is_right((enum kind)kind, in, out, count);
       PMPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-      const double time = median_us((enum kind)kind, in, out, count, iterations);
-      if (rank == 0) printf("%s %zu %.2f %s\n", names[kind], bytes, time, right ? "right" : "WRONG");
+      double medians[2];
+      find_medians((enum kind)kind, in, out, count, iterations, medians);
+      if (rank == 0) printf("%s %zu %.3f %s", names[kind], bytes, medians[0], right ? "right" : "WRONG");
+      if (rank == 0) direct ? printf(" %.3f\n", medians[1]) : printf("\n");
       fflush(stdout);
     }
     if (allocated) {
@@ -125,6 +213,7 @@ int main(int argc, char** argv) {
       free(out);
     }
   }
+  print_cores();
   MPI_Finalize();
   return 0;
 }
