@@ -109,11 +109,11 @@ rows_come_as_steps_end() {
 
 ends_when_the_budget_is_used_up() {
   fake_programs "$work/slow" "sleep 100"
-  gpu "$work/slow" --quick --only smoke,bench --budget 6 "$work/budget"
+  gpu "$work/slow" --quick --only smoke,bench --budget 15 "$work/budget"
   [ $? = 3 ] || fail "a budget that is too small is no status 3: $(cat "$work/printed")"
   printed "^smoke_1 +cut short" "a step is not cut short"
   printed "^device_perf_1 +not run" "a step begins after its time"
-  printed "^not run to the end, in a budget of 6 s: smoke_1 smoke_2 device_perf_1" "what was not run is not told"
+  printed "^not run to the end, in a budget of 15 s: smoke_1 smoke_2 device_perf_1" "what was not run is not told"
   archived "$work/budget.tar.gz" smoke_1.txt
 }
 
