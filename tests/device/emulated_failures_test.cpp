@@ -265,7 +265,8 @@ void name_who_called_other_things(const InProcessOptions& options) {
     context.communicator().barrier();
     const Error own = error_of([&] {
       call_other_things(device, values, stream);
-      // The comparison runs beside the calls, whose log keeps the last 256: on a busy machine it may come late.
+      // The comparison runs beside the calls, whose log keeps the last 256: on a busy machine it may come
+      // late.
       for (int call = 0; call < 10'000; ++call) {
         all_reduce(device, values, stream);
         device.wait(stream);
