@@ -65,8 +65,8 @@ class CallLog {
     return entries_.size() - over_;
   }
 
-  /// The call that `failure` belongs to; the oldest incomplete call if the failure names none or its record
-  /// is gone. Its sequence is 0 if there is no such call.
+  /// The call that `failure` belongs to; the oldest incomplete call if the failure names none. Its sequence
+  /// is 0 if there is no such call, or its record is gone.
   [[nodiscard]] collectives::CallId called(const GroupFailure& failure) const {
     const std::lock_guard lock(mutex_);
     const auto found = std::ranges::find_if(entries_, [&](const Entry& entry) {
@@ -74,7 +74,7 @@ class CallLog {
     });
     const bool is_known =
         found != entries_.end() && (found != entries_.begin() || found->called.sequence == 1);
-    if (failure.call != 0 && is_known) return found->called;
+    if (failure.call != 0) return is_known ? found->called : collectives::CallId{};
     return over_ < entries_.size() ? entries_[over_].called : collectives::CallId{};
   }
 
