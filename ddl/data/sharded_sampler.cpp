@@ -188,10 +188,14 @@ void ShardedSampler::next(ShardedBatch& batch) {
   batch.epoch = epoch_;
   batch.global_samples = global.count;
   batch.samples.clear();
-  const auto stride = as_index(ranks_);
-  batch.samples.reserve((global.count + stride - 1) / stride);
-  for (auto at = as_index(rank_); at < global.count; at += stride) {
-    batch.samples.push_back(order_[global.begin + at]);
+  const auto ranks = as_index(ranks_);
+  batch.samples.reserve((global.count + ranks - 1) / ranks);
+  // To and fro: if the first of each round were always the same rank's, that one would have the shortest
+  // samples.
+  bool forth = true;
+  for (std::size_t round = 0; round < global.count; round += ranks, forth = !forth) {
+    const std::size_t at = round + (forth ? as_index(rank_) : as_index(ranks_ - 1 - rank_));
+    if (at < global.count) batch.samples.push_back(order_[global.begin + at]);
   }
   ++step_;
   if (++segments_.back().taken < batches_.size()) return;

@@ -23,7 +23,7 @@ struct ShardedSamplerOptions {
   /// Length bucket of each sample, any numbers, or empty. A global batch holds samples of one bucket only, so
   /// that no rank waits for another's longer batch.
   std::vector<std::uint32_t> buckets = {};
-  /// Length of each sample, or empty. A global batch is sorted by length before it is dealt out, so that the
+  /// Length of each sample, or empty. A global batch is sorted by length before it is dealt, so that the
   /// ranks' shares have similar total lengths.
   std::vector<std::uint32_t> lengths = {};
 };
@@ -43,8 +43,9 @@ struct ShardedBatch {
 /// global batch size or length), the same with every compiler and standard library: 4 ranks x 16 and 1 rank x
 /// 64 take the same samples in the same steps. An epoch's samples are shuffled within each bucket and cut
 /// into global batches, and the batches are then shuffled. Without `shuffle`, batches are ordered by their
-/// lowest sample index. Rank r of n gets positions r, r+n, r+2n ... of a global batch. The samples of a
-/// bucket that do not fill a global batch form a smaller one; none is dropped.
+/// lowest sample index. A global batch is dealt to and fro: rank r of n gets positions r, 2n-1-r, 2n+r,
+/// 4n-1-r ... of it. The samples of a bucket that do not fill a global batch form a smaller one; none is
+/// dropped.
 ///
 /// A run can end after any step and resume from `state()`, also with another number of ranks and another
 /// batch size or length: every epoch still deals every sample exactly once.
