@@ -116,8 +116,8 @@ class Driver {
   template <typename DataOf>
   int collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
                       const DataOf& data_of);
-  void combine_sources(const OperationState& operation, std::uint32_t first, std::span<std::byte*> targets,
-                       int divisor);
+  void combine_sources(const OperationState& operation, std::uint32_t first,
+                       std::span<std::byte* const> targets, int divisor);
   void combine(OperationState& operation, std::uint32_t first);
   [[nodiscard]] bool is_small(const Call& call) const;
   [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);

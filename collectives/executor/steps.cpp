@@ -19,8 +19,6 @@ constexpr std::size_t most_sending_narrow = 64;  // each takes a block of `recei
 constexpr int runs_at_a_time = 8;
 /// Limit for calls of copied memory that run in the order of the list.
 constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
-/// That a core's first-level cache holds beside other data.
-constexpr std::size_t most_in_first_cache = std::size_t{8} << 10;
 
 }  // namespace
 
@@ -72,31 +70,16 @@ int Driver::collect_sources(OperationState& operation, std::uint32_t first, std:
   return divisor;
 }
 
-/// In one pass over memory, writes sources_[0] op sources_[1] op ... to each of `targets`. May change both
-/// lists.
+/// In one pass over memory, writes sources_[0] op sources_[1] op ... to each of `targets`.
 void Driver::combine_sources(const OperationState& operation, std::uint32_t first,
-                             std::span<std::byte*> targets, int divisor) {
+                             std::span<std::byte* const> targets, int divisor) {
   if (divisor == 1 && sources_.size() == 1 && targets.size() == 1) {
     if (targets[0] == sources_[0]) return;
     return operation.copy_out(targets[0], sources_[0], operation.bytes_of(first), CopyBy::vectors);
   }
   const Step& step = operation.step(first);
-  const auto [type, op] = std::pair(operation.call.type, operation.call.op);
-  const Stores stores = is_receive(step.kind) ? operation.stores : Stores::automatic;
-  const bool updates_copy = targets.size() > 1 && std::ranges::find(sources_, targets[1]) != sources_.end();
-  if (stores != Stores::streaming || !updates_copy) {
-    return reduce(type, op, targets, sources_, step.size(), divisor, stores);
-  }
-  // The peers' copies stay in the caches; this rank's output does not.
-  const std::size_t most = most_in_first_cache / operation.element;
-  for (std::size_t left = step.size(), count = 0; left != 0; left -= count) {
-    count = std::min(left, most);
-    const std::size_t bytes = count * operation.element;
-    reduce(type, op, targets.subspan(1), sources_, count, divisor);
-    copy_streaming(targets[0], targets[1], bytes);
-    for (std::byte*& target : targets) target += bytes;
-    for (const std::byte*& source : sources_) source += bytes;
-  }
+  reduce(operation.call.type, operation.call.op, targets, sources_, step.size(), divisor,
+         is_receive(step.kind) ? operation.stores : Stores::automatic);
 }
 
 /// Does a run whose messages have all arrived. The same pass writes results into the memory of peers that
@@ -432,7 +415,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
     });
     if (divisor == 0) break;
     const bool copies = way.copied_by == end;
-    std::byte* target = operation.target_of(copies ? end : run);
+    std::byte* const target = operation.target_of(copies ? end : run);
     combine_sources(operation, run, {&target, 1}, divisor);
     for (MemberLink* const sender : senders_) {
       const Notice& notice = *sender->arrived();
