@@ -19,6 +19,9 @@ constexpr std::size_t most_sending_narrow = 64;  // each takes a block of `recei
 constexpr int runs_at_a_time = 8;
 /// Limit for calls of copied memory that run in the order of the list.
 constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
+/// Limit for messages in shared memory that are copied all the same: their sender need not wait until they
+/// have been read.
+constexpr std::size_t most_copied_bytes = std::size_t{16} << 10;
 
 }  // namespace
 
@@ -140,8 +143,10 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
     return complete(operation, index);
   }
   Staging::Copy& copy = operation.copy(index);
-  if (!address && copy.data == nullptr && !stage(operation, index, false))
+  const bool is_copied = !address || (bytes <= most_copied_bytes && way.answer == StepWay::none);
+  if (is_copied && copy.data == nullptr && !stage(operation, index, false) && !address) {
     return operation.unstaged.push_back(index);
+  }
   const SharedAddress from = copy.data == nullptr ? *address : *memory_->address_of(copy.data, bytes);
   if (copy.flags != nullptr) {
     send_copy(link, operation.tag(way.message), copy, bytes);
@@ -358,8 +363,9 @@ inline bool Driver::is_small(const Call& call) const {
   }
   const std::size_t element = size_of(call.type);
   if (program.longest_message() * element <= parcels_.block_bytes()) return true;
-  const bool is_copied = !memory_->address_of(call.buffers.input, 1) && !program.lends();
-  return is_copied && program.count() * element <= most_small_bytes;
+  const bool is_copied =
+      program.longest_message() * element <= most_copied_bytes || !memory_->address_of(call.buffers.input, 1);
+  return is_copied && !program.lends() && program.count() * element <= most_small_bytes;
 }
 
 OperationState* Driver::run_small(Call& call) {
@@ -402,7 +408,8 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
         continue;
       }
       Staging::Copy& copy = operation.copy(run);
-      if (memory_->address_of(data, bytes) || !stage(operation, run, false) || copy.flags == nullptr) break;
+      if (bytes > most_copied_bytes && memory_->address_of(data, bytes)) break;
+      if (!stage(operation, run, false) || copy.flags == nullptr) break;
       send_copy(peer, tag, copy, bytes);
       continue;
     }

@@ -122,8 +122,9 @@ std::vector<PatternRound> pattern_of(Collective collective, Algorithm algorithm,
       hops[as_index(to)] = std::max(hops[as_index(to)], way);
     }
     if (adds_in_scratch) {
-      // All but the first member also copy the sum.
-      round.reduced = size;
+      // In turn, one pass, and a copy of the sum that the core still caches. Else all but the first member
+      // also copy the sum.
+      round.reduced = in_turn ? 1 : size;
     } else if (pattern.reduces()) {
       round.reduced = (in_turn ? 1 : most) * round.share;
     }
@@ -278,7 +279,8 @@ PhaseProfile Profiler::make(Collective collective, Algorithm algorithm, PhaseKin
   // In memory, half of the bytes count if data is reduced while it is read, or comes back to its sender.
   const bool is_lent =
       collective == Collective::all_reduce && (kind == PhaseKind::all_gather || kind == PhaseKind::broadcast);
-  const bool is_half = is_lent || kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce;
+  const bool is_half = is_lent || kind == PhaseKind::reduce_scatter || kind == PhaseKind::reduce ||
+                       kind == PhaseKind::all_reduce;
   const auto part_moved = [&](const PlannedRoute& route) { return route.in_memory && is_half ? 0.5 : 1.0; };
   for (std::size_t i = 0; i < rounds; ++i) {
     ProfileRound round;

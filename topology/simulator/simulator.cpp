@@ -314,11 +314,17 @@ class Run {
     if (const std::uint32_t stream = streams_.stream(step); stream != Streams::none) return offer(stream);
     start_[step] = now_;
     const Step& what = steps_[step];
-    if (what.kind == StepKind::finish || what.joined) {
+    if (what.kind == StepKind::finish || what.joined || copies_sum(step)) {
       complete(step);
     } else {
       reduce(step);
     }
+  }
+
+  /// Whether the step copies what a pass over peers' memory has just written, which the core still caches.
+  [[nodiscard]] bool copies_sum(StepId copy) const {
+    return steps_[copy].kind == StepKind::copy && steps_.index(copy) != 0 && steps_[copy - 1].joined &&
+           ranks_[as_index(steps_.rank(copy))].core != Streams::none;
   }
 
   void reduce(StepId step) {
