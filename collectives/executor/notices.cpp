@@ -98,7 +98,8 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
   const bool is_open = notice.kind > Notice::Kind::parcel;
   if (is_open) {
     arrival.data = memory_->at(notice.address, notice.bytes);
-    arrival.wants_read = notice.kind != Notice::Kind::copied;
+    arrival.wants_read = notice.kind != Notice::Kind::copied && notice.kind != Notice::Kind::handed;
+    if (notice.kind == Notice::Kind::handed) arrival.turn_block = notice.answer;
     if (notice.kind == Notice::Kind::copied) {
       arrival.unread = unread_flag(notice);
       if (arrival.unread == nullptr) arrival.data = nullptr;

@@ -71,6 +71,8 @@ struct OperationState {
     std::byte* held = nullptr;        ///< The block that holds a copy of the data, if any.
     bool wants_read = false;          ///< The sender waits for an acknowledgement.
     Staging::Flag* unread = nullptr;  ///< To clear instead, in the sender's memory.
+    std::optional<std::uint32_t> turn_block =
+        {};  ///< That holds the data, and is this rank's once it is read.
   };
   struct Post {
     SharedAddress answer_at = 0;  ///< Where the peer wants the result.
@@ -113,6 +115,7 @@ struct OperationState {
   std::size_t receiving_blocks = 0;
 
   Stores stores = Stores::automatic;
+  bool takes_turns = false;                       ///< Copies for one receiver are in turn blocks.
   bool delivers_sent = false;                     ///< Copies input to the output when it sends it.
   std::vector<PreparedProgram::Range> delivered;  ///< Input that is in the output already.
   bool input_was_copied = false;                  ///< Into the output's place.
@@ -198,6 +201,7 @@ class MemberLink {
   MemberLink(HostMemory& memory, int self, int peer_index, int peer_rank)
       : peer(peer_index),
         rank(peer_rank),
+        turn_blocks(memory, self, peer_index),
         memory_(memory),
         mask_(memory.notices_per_ring() - 1),
         out_(memory.notices(self, peer_index)),
@@ -211,6 +215,7 @@ class MemberLink {
   const int rank;  ///< Rank in the job.
   std::deque<Waiting> outbox;
   int listeners = 0;  ///< Operations in flight that exchange messages with the peer.
+  TurnBlocks turn_blocks;
 
   [[nodiscard]] bool is_full() noexcept {
     if (written_ - read_by_peer_ <= mask_) return false;

@@ -148,7 +148,7 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
     return operation.unstaged.push_back(index);
   }
   const SharedAddress from = copy.data == nullptr ? *address : *memory_->address_of(copy.data, bytes);
-  if (copy.flags != nullptr) {
+  if (copy.is_final()) {
     send_copy(link, operation.tag(way.message), copy, bytes);
     return complete(operation, index);
   }
@@ -167,9 +167,14 @@ void Driver::post_now(OperationState& operation, MemberLink& link, std::uint32_t
 }
 
 void Driver::send_copy(MemberLink& link, const MessageTag& tag, Staging::Copy& copy, std::size_t bytes) {
-  Notice& notice = link.next(tag, Notice::Kind::copied, bytes);
+  const Notice::Kind kind = copy.turn_block ? Notice::Kind::handed : Notice::Kind::copied;
+  Notice& notice = link.next(tag, kind, bytes);
   notice.address = *memory_->address_of(copy.data, bytes);
-  notice.unread = *memory_->address_of(copy.flags + --copy.left, sizeof(Staging::Flag));
+  if (copy.turn_block) {
+    notice.answer = *copy.turn_block;
+  } else {
+    notice.unread = *memory_->address_of(copy.flags + --copy.left, sizeof(Staging::Flag));
+  }
   link.publish();
 }
 
@@ -182,7 +187,12 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   const StepWay& way = program.way(index);
   const std::byte* const data = operation.range_of(index);
   const std::size_t bytes = operation.bytes_of(index);
-  copy = staging_.take(data, bytes, program.copies()[way.copy], way.answer == StepWay::none, beyond_limit);
+  const std::uint32_t sends = program.copies()[way.copy];
+  const bool is_only_read = way.answer == StepWay::none;
+  if (operation.takes_turns && sends == 1 && is_only_read) {
+    copy = link(way.member).turn_blocks.take(data, bytes);
+  }
+  if (copy.data == nullptr) copy = staging_.take(data, bytes, sends, is_only_read, beyond_limit);
   if (copy.data == nullptr) return false;
   staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
   const bool is_timed = copy.flags != nullptr && bytes >= CopyPace::least_timed;
@@ -238,6 +248,7 @@ void Driver::release_arrival(OperationState& operation, std::uint32_t index) {
   const StepWay& way = operation.way(index);
   if (arrival.held != nullptr) parcels_.give_back(std::exchange(arrival.held, nullptr));
   if (arrival.unread != nullptr) arrival.unread->store(0, std::memory_order_release);
+  if (arrival.turn_block) link(way.member).turn_blocks.read(*arrival.turn_block);
   if (arrival.wants_read) acknowledge(operation, link(way.member), way.message, Notice::Kind::read);
 }
 
@@ -409,7 +420,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
       }
       Staging::Copy& copy = operation.copy(run);
       if (bytes > most_copied_bytes && memory_->address_of(data, bytes)) break;
-      if (!stage(operation, run, false) || copy.flags == nullptr) break;
+      if (!stage(operation, run, false) || !copy.is_final()) break;
       send_copy(peer, tag, copy, bytes);
       continue;
     }
@@ -427,6 +438,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
     for (MemberLink* const sender : senders_) {
       const Notice& notice = *sender->arrived();
       if (notice.kind == Notice::Kind::copied) unread_flag(notice)->store(0, std::memory_order_release);
+      if (notice.kind == Notice::Kind::handed) sender->turn_blocks.read(notice.answer);
       sender->drop();
     }
     if (copies) ++end;
@@ -451,6 +463,8 @@ const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& t
       return peer.arrived_parcel();
     case Notice::Kind::copied:
       return unread_flag(*notice) == nullptr ? nullptr : memory_->at(notice->address, bytes);
+    case Notice::Kind::handed:
+      return memory_->at(notice->address, bytes);
     default:
       return nullptr;
   }

@@ -565,10 +565,12 @@ TEST(Engine, CopiesThatAreNeverReadAreAFailure) {
   std::atomic<bool> is_over = false;
   job.run([&](Engine& engine) {
     const bool sends = engine.rank() == 0;
-    Values values(2 * n);
-    const auto program =
-        program_of(sends ? std::vector{send(1, 0, n)} : std::vector{receive(0, 0, n), receive(0, n, 2 * n)},
-                   2 * n, engine);
+    Values values(4 * n);
+    std::vector<Step> steps;  // more sends than there are turn blocks
+    for (std::size_t i = 0; i < (sends ? 3 : 4); ++i) {
+      steps.push_back(sends ? send(1, i * n, (i + 1) * n) : receive(0, i * n, (i + 1) * n));
+    }
+    const auto program = program_of(std::move(steps), 4 * n, engine);
     Call call = all_reduce_of(values, values, 1, program);
     if (sends) {
       call.deadline = std::chrono::milliseconds(50);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <set>
 #include <thread>
@@ -159,6 +160,56 @@ TEST_F(CopyPaceTest, OneSlowCopyChangesNothing) {
     after += streamed(20, 0.05);
   }
   EXPECT_LT(after, 100);
+}
+
+// Two ranks would write into one block at a time, or a rank that has read a block would not write to it next,
+// which is what the blocks are for.
+TEST(TurnBlocks, WhoHasReadACopyWritesToItsBlockNext) {
+  const std::shared_ptr<HostMemory> memory = HostMemory::in_process(3);
+  const std::vector<std::byte> from(memory->turn_bytes());
+  TurnBlocks mine(*memory, 0, 1);
+  TurnBlocks peers(*memory, 1, 0);
+  std::vector<Staging::Copy> sent;
+  for (;;) {
+    const Staging::Copy copy = mine.take(from.data(), from.size());
+    if (copy.data == nullptr) break;
+    sent.push_back(copy);
+  }
+  EXPECT_EQ(sent.size(), HostMemory::turn_blocks / 2);
+  for (const Staging::Copy& copy : sent) peers.read(*copy.turn_block);
+  EXPECT_EQ(peers.take(from.data(), from.size()).data, sent.back().data);
+  EXPECT_EQ(mine.take(from.data(), from.size()).data, nullptr);
+  for (std::size_t i = 1; i < HostMemory::turn_blocks; ++i) {
+    EXPECT_NE(peers.take(from.data(), from.size()).data, nullptr) << i;
+  }
+  EXPECT_EQ(peers.take(from.data(), from.size()).data, nullptr);
+}
+
+// The copies of one pair of ranks would overwrite those of another, or of the same.
+TEST(TurnBlocks, NoTwoShareMemory) {
+  constexpr int members = 5;
+  const std::shared_ptr<HostMemory> memory = HostMemory::in_process(members);
+  const std::vector<std::byte> from(memory->turn_bytes() + 1);
+  std::map<std::byte*, std::byte*> ends;
+  for (int self = 0; self < members; ++self) {
+    for (int peer = 0; peer < members; ++peer) {
+      if (peer == self) continue;
+      TurnBlocks blocks(*memory, self, peer);
+      EXPECT_EQ(blocks.take(from.data(), from.size()).data, nullptr);
+      for (std::size_t i = 0; i < HostMemory::turn_blocks / 2; ++i) {
+        std::byte* const data = blocks.take(from.data() + 64 * i, from.size() - 1).data;
+        ASSERT_NE(data, nullptr);
+        std::memset(data, self, from.size() - 1);
+        ends[data] = data + from.size() - 1;
+      }
+    }
+  }
+  EXPECT_EQ(ends.size(), static_cast<std::size_t>(members * (members - 1)) * HostMemory::turn_blocks / 2);
+  std::byte* last = nullptr;
+  for (const auto& [begin, end] : ends) {
+    EXPECT_LE(last, begin);
+    last = end;
+  }
 }
 
 }  // namespace

@@ -18,6 +18,7 @@ namespace {
 
 // Parts do not share pages.
 constexpr std::size_t part_alignment = std::size_t{64} << 10;
+constexpr std::size_t page = 4096;
 
 /// `most` for up to 16 members, then less, down to `least`, because there is a ring for each pair of members.
 std::size_t shrunk(std::size_t most, std::size_t least, std::size_t members) {
@@ -47,6 +48,8 @@ struct HostLayout {
   std::size_t ring_states;
   std::size_t notices;
   std::size_t parcels;
+  std::size_t turn_bytes;
+  std::size_t turn_blocks;
   std::size_t heaps;
   std::size_t end;
 };
@@ -55,6 +58,8 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
   const auto n = as_index(members);
   notices_per_ring = shrunk(64, 8, n);
   parcel_bytes = shrunk(4096, 256, n);
+  // The blocks that a member uses with all others fit into a core's second-level cache, nearly.
+  turn_bytes = std::clamp(std::bit_floor((std::size_t{1} << 20) / n), page, std::size_t{256} << 10);
 
   std::size_t place = 0;
   const auto append = [&place](std::size_t bytes, std::size_t alignment) {
@@ -69,12 +74,13 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
   ring_states = append(n * n * sizeof(RingState), part_alignment);
   notices = append(n * n * notices_per_ring * sizeof(NoticeSlot), part_alignment);
   parcels = append(n * n * notices_per_ring * parcel_bytes, part_alignment);
+  turn_blocks = append(n * (n - 1) / 2 * HostMemory::turn_blocks * (turn_bytes + page), part_alignment);
   heaps = append(n * heap_bytes, Mapping::huge_page);
   end = place;
 }
 
 std::uint64_t HostLayout::signature() noexcept {
-  constexpr std::uint64_t version = 3;
+  constexpr std::uint64_t version = 4;
   std::uint64_t signature = version;
   for (const std::size_t size : {sizeof(HostHeader), sizeof(MemberState), sizeof(RingState),
                                  sizeof(NoticeSlot), sizeof(Doorbell), sizeof(FlightTape)}) {
@@ -180,6 +186,8 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   ring_states_ = reinterpret_cast<RingState*>(start + layout.ring_states);
   notices_ = reinterpret_cast<NoticeSlot*>(start + layout.notices);
   parcels_ = start + layout.parcels;
+  turn_bytes_ = layout.turn_bytes;
+  turn_blocks_ = start + layout.turn_blocks;
   // Most pairs use little of their rings, so huge pages would waste memory.
   madvise(start, layout.heaps, MADV_NOHUGEPAGE);
 
@@ -190,6 +198,11 @@ HostMemory::HostMemory(int members, int index, Mapping mapping, std::size_t heap
   }
   events.resize(as_index(members));
   for (std::size_t i = 0; i < events.size(); ++i) events_[i] = events[i].release();
+}
+
+std::byte* HostMemory::turn_block(int lower, int higher, std::size_t block) const noexcept {
+  const std::size_t pairs_before = as_index(higher) * as_index(higher - 1) / 2;
+  return turn_blocks_ + ((pairs_before + as_index(lower)) * turn_blocks + block) * (turn_bytes_ + page);
 }
 
 HostMemory::~HostMemory() {

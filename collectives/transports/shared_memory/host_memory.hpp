@@ -34,7 +34,9 @@ struct Notice {
     lent,    ///< Like `open`. The receiver may also write its message `answer` to `answer_at` and send
              ///< `answered`, which replaces both `read` and that message.
     copied,  ///< Like `open`, but nothing comes back: the receiver writes 0 to the byte at `unread` instead.
-    read,    ///< The receiver has read the message.
+    handed,  ///< Like `open`, but nothing comes back: the bytes are in the pair's turn block `answer`, which
+             ///< the receiver may write to once it has read them.
+    read,      ///< The receiver has read the message.
     answered,  ///< The receiver has read the message and written its answer.
   };
   static constexpr std::size_t most_inline = 24;
@@ -147,6 +149,12 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
     return ring_states_[pair(from, to)];
   }
 
+  /// Blocks that two members write in turns, for copies of at most `turn_bytes` at any place in a page. At
+  /// first the lower member may write to the blocks 0 and 1, and the other one to 2 and 3.
+  static constexpr std::size_t turn_blocks = 4;
+  [[nodiscard]] std::size_t turn_bytes() const noexcept { return turn_bytes_; }
+  [[nodiscard]] std::byte* turn_block(int lower, int higher, std::size_t block) const noexcept;
+
   /// A member's flight recorder; other members read it when the member can no longer answer.
   [[nodiscard]] FlightTape& tape(int index) const noexcept { return tapes_[index]; }
 
@@ -171,6 +179,8 @@ class HostMemory : public std::enable_shared_from_this<HostMemory> {
   RingState* ring_states_;
   NoticeSlot* notices_;
   std::byte* parcels_;
+  std::size_t turn_bytes_;
+  std::byte* turn_blocks_;
 
   std::size_t heap_bytes_;
   Mapping mapping_;
