@@ -79,7 +79,7 @@ struct alignas(128) MemberState {
 /// process.
 ///
 /// It holds each member's doorbell, a ring of notices with their parcels for each ordered pair of members,
-/// and a heap for each member. Between processes it is one anonymous file (memfd) that each of them maps
+/// blocks that each pair writes in turns, and a heap for each member. Between processes it is one anonymous file (memfd) that each of them maps
 /// completely; pages take up memory at first touch, and vanish with the last process. Heaps are as large as
 /// the machine's memory, if the system allows so much address space. Between threads every address of the
 /// process is shared, and blocks come from the process's own memory.
