@@ -36,7 +36,7 @@ struct Notice {
     copied,  ///< Like `open`, but nothing comes back: the receiver writes 0 to the byte at `unread` instead.
     handed,  ///< Like `open`, but nothing comes back: the bytes are in the pair's turn block `answer`, which
              ///< the receiver may write to once it has read them.
-    read,      ///< The receiver has read the message.
+    read,    ///< The receiver has read the message.
     answered,  ///< The receiver has read the message and written its answer.
   };
   static constexpr std::size_t most_inline = 24;
@@ -79,10 +79,10 @@ struct alignas(128) MemberState {
 /// process.
 ///
 /// It holds each member's doorbell, a ring of notices with their parcels for each ordered pair of members,
-/// blocks that each pair writes in turns, and a heap for each member. Between processes it is one anonymous file (memfd) that each of them maps
-/// completely; pages take up memory at first touch, and vanish with the last process. Heaps are as large as
-/// the machine's memory, if the system allows so much address space. Between threads every address of the
-/// process is shared, and blocks come from the process's own memory.
+/// blocks that each pair writes in turns, and a heap for each member. Between processes it is one anonymous
+/// file (memfd) that each of them maps completely; pages take up memory at first touch, and vanish with the
+/// last process. Heaps are as large as the machine's memory, if the system allows so much address space.
+/// Between threads every address of the process is shared, and blocks come from the process's own memory.
 ///
 /// Functions are thread-safe where noted.
 class HostMemory : public std::enable_shared_from_this<HostMemory> {
