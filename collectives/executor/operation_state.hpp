@@ -71,8 +71,7 @@ struct OperationState {
     std::byte* held = nullptr;        ///< The block that holds a copy of the data, if any.
     bool wants_read = false;          ///< The sender waits for an acknowledgement.
     Staging::Flag* unread = nullptr;  ///< To clear instead, in the sender's memory.
-    std::optional<std::uint32_t> turn_block =
-        {};  ///< That holds the data, and is this rank's once it is read.
+    std::optional<std::uint32_t> turn_block = {};  ///< With the data; this rank's once it is read.
   };
   struct Post {
     SharedAddress answer_at = 0;  ///< Where the peer wants the result.

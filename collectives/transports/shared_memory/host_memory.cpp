@@ -58,7 +58,7 @@ HostLayout::HostLayout(int members, std::size_t heap_bytes) noexcept {
   const auto n = as_index(members);
   notices_per_ring = shrunk(64, 8, n);
   parcel_bytes = shrunk(4096, 256, n);
-  // The blocks that a member uses with all others fit into a core's second-level cache, nearly.
+  // A member's blocks with all others take less than 4 MiB, for up to 256 members.
   turn_bytes = std::clamp(std::bit_floor((std::size_t{1} << 20) / n), page, std::size_t{256} << 10);
 
   std::size_t place = 0;
