@@ -67,10 +67,10 @@ class PhaseTimes {
 /// The progress of a call. Reused for later calls, so that they allocate nothing.
 struct OperationState {
   struct Arrival {
-    const std::byte* data = nullptr;  ///< Null until the message has arrived.
-    std::byte* held = nullptr;        ///< The block that holds a copy of the data, if any.
-    bool wants_read = false;          ///< The sender waits for an acknowledgement.
-    Staging::Flag* unread = nullptr;  ///< To clear instead, in the sender's memory.
+    const std::byte* data = nullptr;               ///< Null until the message has arrived.
+    std::byte* held = nullptr;                     ///< The block that holds a copy of the data, if any.
+    bool wants_read = false;                       ///< The sender waits for an acknowledgement.
+    Staging::Flag* unread = nullptr;               ///< To clear instead, in the sender's memory.
     std::optional<std::uint32_t> turn_block = {};  ///< With the data; this rank's once it is read.
   };
   struct Post {
