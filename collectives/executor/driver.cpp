@@ -146,7 +146,6 @@ void Driver::place(OperationState& operation, Call&& arrived) {
   // A reduction has read the places of its output a short while ago if it is in place.
   operation.stores =
       touched <= cache_bytes_ || (in_place && program.reduces()) ? Stores::automatic : Stores::streaming;
-  operation.takes_turns = bytes <= 2 * core_cache_bytes_;  // else the ring is as fast or faster
   operation.delivers_sent =
       !in_place && !operation.input_was_copied && !operation.all_in_work && bytes > core_cache_bytes_;
 }

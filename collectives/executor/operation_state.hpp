@@ -114,7 +114,6 @@ struct OperationState {
   std::size_t receiving_blocks = 0;
 
   Stores stores = Stores::automatic;
-  bool takes_turns = false;                       ///< Copies for one receiver are in turn blocks.
   bool delivers_sent = false;                     ///< Copies input to the output when it sends it.
   std::vector<PreparedProgram::Range> delivered;  ///< Input that is in the output already.
   bool input_was_copied = false;                  ///< Into the output's place.
