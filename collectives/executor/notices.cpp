@@ -27,13 +27,16 @@ bool Driver::drain(MemberLink& link) {
   bool moved = false;
   for (const Notice* notice = link.arrived(); notice != nullptr; notice = link.arrived()) {
     moved = true;
-    if (OperationState* operation = find(notice->tag)) {
+    OperationState* const operation = find(notice->tag);
+    if (operation != nullptr) {
       take(*operation, link, *notice, link.arrived_parcel(), true);
     } else {
       check_comparison(link, *notice);
       keep_for_later(link, *notice);
     }
     link.drop();
+    // A peer may wait for what can be sent now, and to take the next message may be to copy or reduce it.
+    if (operation != nullptr) run_ready(*operation);
   }
   link.make_room();
   return moved;

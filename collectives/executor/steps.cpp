@@ -112,12 +112,7 @@ void Driver::complete(OperationState& operation, std::uint32_t index) {
   --operation.unfinished;
   if (run_ != nullptr) operation.phase_times.over(operation.step(index));
   for (const std::uint32_t later : operation.program().after(index)) {
-    if (--operation.missing[later] != 0) continue;
-    const StepWay& way = operation.way(later);
-    const bool is_answer = operation.step(later).kind == StepKind::send && !way.by_network() &&
-                           operation.post(later).is_answer && operation.post(later).is_written;
-    // The peer waits for it. It only takes a notice, so it goes before the copying of what has arrived.
-    is_answer ? run(operation, later) : operation.make_ready(later);
+    if (--operation.missing[later] == 0) operation.make_ready(later);
   }
 }
 
