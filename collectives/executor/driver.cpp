@@ -172,6 +172,7 @@ void Driver::begin_from(OperationState& operation, std::uint32_t step) {
   }
   post_receives(operation);
   take_early(operation);
+  run_ready(operation);  // before messages are taken that have arrived: peers wait for this rank's
 }
 
 void Driver::set_up(OperationState& operation) {
