@@ -13,7 +13,8 @@ emulated    runs overlap_perf on 4 network namespaces x 4 ranks with links of 1 
             GradientReducer, and 360 ms of sleep as compute. 7,176,680 bytes take as long there as the article's 717.7 MB
             at 100 Gb/s. Each row says what the simulator expects of it.
 measured    trains with ddl_nmt on 1, 2, ... ranks of this machine (--ranks 1,2), each with --threads (1), and takes the
-            median of the words a second of --steps (80), without the first 20.
+            median of the words a second of --steps (80), without the first 20; all of it --runs (1) times in turns, of
+            which the medians count.
 article     fits the article's steps with three constants, predicts each of them from the other five, and simulates what
             each of our methods gives at 16 workers.
 pictures    draws FIRST/scaling/*.jsonl and FIRST/single_host into SECOND as SVG and PNG; needs matplotlib.
@@ -118,20 +119,25 @@ def emulated(options, flags):
 def measured(options, flags):
     text = [] if options.data is None else [f"--train_prefix={options.data}"]
     cpu = run(["bash", str(HERE / "processor_name.sh")]).strip()
-    rows = []
-    for ranks in options.ranks:
+    runs = {ranks: [] for ranks in options.ranks}
+    for ranks in options.ranks * options.runs:
         with tempfile.TemporaryDirectory() as work:
             run(["mpirun", "--oversubscribe", "--bind-to", "none", "-np", str(ranks), program("ddl_nmt"), "train",
                  f"--preset={options.preset}", *text, f"--threads={options.threads}", f"--out_dir={work}/run",
                  f"--num_train_steps={options.steps + 20}", "--steps_per_eval=1000000",
                  "--steps_per_external_eval=0", f"--log_jsonl={work}/log", *flags], env=MPI)
             steps = [row for row in read([f"{work}/log"]) if "step_ms" in row][20:]
-        words = statistics.median(row["words_per_s"] for row in steps)
-        one = rows[0]["words_per_s"] / rows[0]["workers"] if rows else words / ranks
+        runs[ranks].append({name: statistics.median(row[name] for row in steps) for name in ("step_ms", "words_per_s")})
+    first = options.ranks[0]
+    rows = []
+    for ranks, own in runs.items():
+        speedups = [first * each["words_per_s"] / one["words_per_s"] for each, one in zip(own, runs[first])]
+        speedup = statistics.median(speedups)
         rows.append({"source": "measured", "topology": f"{cpu}, {options.threads} thread a rank", "workers": ranks,
                      "mode": f"{options.preset} {' '.join(flags)}".strip(),
-                     "step_ms": statistics.median(row["step_ms"] for row in steps), "words_per_s": words,
-                     "speedup": words / one, "efficiency": words / one / ranks})
+                     "step_ms": statistics.median(each["step_ms"] for each in own),
+                     "words_per_s": statistics.median(each["words_per_s"] for each in own),
+                     "speedup": speedup, "efficiency": speedup / ranks, "speedups": speedups})
     write(rows, options.json)
 
 
@@ -224,6 +230,7 @@ def main():
     commands.choices["measured"].add_argument("--ranks", type=numbers, default=[1, 2])
     commands.choices["measured"].add_argument("--threads", type=int, default=1)
     commands.choices["measured"].add_argument("--steps", type=int, default=80)
+    commands.choices["measured"].add_argument("--runs", type=int, default=1)
     commands.add_parser("table").add_argument("rows", nargs="+")
     pictures = commands.add_parser("pictures")
     pictures.add_argument("results")
