@@ -416,4 +416,10 @@ double product_rate(std::int64_t rows, std::int64_t cols, std::int64_t inner, dd
   return best;
 }
 
+double speed_of_bf16() {
+  if (!has_fast_bf16()) return 0;
+  const auto rate = [](ddl::DataType type) { return product_rate(256, 1024, 512, type); };
+  return rate(ddl::DataType::bf16) / rate(ddl::DataType::f32);
+}
+
 }  // namespace nmt::cpu

@@ -28,6 +28,11 @@ make_model() {
     --attention=scaled_luong --batch_size=1 --threads=1 --learning_rate=0 --num_train_steps=2 --steps_per_eval=1 \
     "$@" >log 2>&1 || complain "training with $*" log
 }
+if [ "$(uname -m)" = x86_64 ]; then
+  # Who trains in mixed precision where that is slower would not learn it.
+  ONEDNN_MAX_CPU_ISA=AVX2 make_model --out_dir=slow --dtype=mixed
+  grep -q "dtype=mixed: .*f32 computes faster here" log || complain "no notice of slow mixed precision" log
+fi
 make_model --out_dir=model
 awk 'BEGIN {
   srand(1)
