@@ -39,7 +39,8 @@ class Products {
 /// Whether oneDNN multiplies matrices of bf16 on this processor with its instructions for that.
 bool has_fast_bf16();
 /// The rate of oneDNN's products of bf16 divided by that of f32's, measured in some milliseconds; 0 without
-/// `has_fast_bf16`. AVX512-BF16 alone, without AMX, gave 0.5 on an Intel Xeon and 2 on AMD's Zen 4.
+/// `has_fast_bf16`. An Intel Xeon with AVX512-BF16 and without AMX had 0.5, and 0.2 with other work on its
+/// cores.
 double speed_of_bf16();
 
 /// The operations a second that oneDNN reaches in a product of these sizes with the second factor packed,

@@ -80,13 +80,12 @@ std::unique_ptr<Backend> make_backend(ddl::Context& context, const Options& opti
   });
   if (context.is_root() && options.dtype == Dtype::mixed && options.device == DeviceKind::cpu) {
     const double speed = cpu::speed_of_bf16();
-    const std::string found =
-        speed == 0
-            ? "this processor has no instructions for products of bf16, which are converted to f32 first"
-            : fmt::format("products of bf16 are {:.1f} times as fast as those of f32 on this processor",
-                          speed);
     if (speed < 1) {
-      context.log().notice(fmt::format("--dtype=mixed: {}; --dtype=f32 computes faster here", found));
+      context.log().notice(fmt::format(
+          "--dtype=mixed: {}; --dtype=f32 computes faster here",
+          speed == 0
+              ? "this processor has no instructions for products of bf16, which are converted to f32 first"
+              : fmt::format("this processor multiplies bf16 {:.1f} times as fast as f32", speed)));
     }
   }
   return backend;
