@@ -60,6 +60,15 @@ int MPI_Allgather(const void* in, int count, MPI_Datatype /*float*/, void* out, 
   ccl::allgather(in, out, static_cast<std::size_t>(count), ccl::datatype::float32, all_ranks()).wait();
   return MPI_SUCCESS;
 }
+
+int MPI_Reduce(const void* in, void* out, int count, MPI_Datatype /*float*/, MPI_Op /*sum*/, int root,
+               MPI_Comm /*world*/) {
+  ccl::reduce(in, out, static_cast<std::size_t>(count), ccl::datatype::float32, ccl::reduction::sum, root,
+              all_ranks())
+      .wait();
+  return MPI_SUCCESS;
+}
+
 int MPI_Init(int* argc, char*** argv) {
   int provided = 0;
   return PMPI_Init_thread(argc, argv, MPI_THREAD_MULTIPLE, &provided);  // oneCCL asks for it

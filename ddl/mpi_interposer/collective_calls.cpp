@@ -37,7 +37,7 @@ struct Call {
   void run(const collectives::Request& request, std::size_t bytes) const {
     const collectives::Meanwhile meanwhile(&Interposer::drive_mpi);
     tally.served(function, bytes);
-    if (bytes != 0) communicator.run(request);
+    if (bytes != 0 || function == Function::barrier) communicator.run(request);
   }
 };
 
@@ -100,6 +100,27 @@ Attempt broadcast(const Call& call, void* data, int count, MPI_Datatype type, in
                              DataType::u8, root),
            buffer->bytes());
   if (!is_root) buffer->unpack();
+  return {};
+}
+
+Attempt reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op,
+               int root) {
+  if (count < 0 || root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
+  const std::optional<Reduction> reduction = reduction_of(type, op);
+  if (!reduction) return PassedOn::type_or_operation;
+  const std::size_t elements = as_index(count) * reduction->each;
+  const std::size_t bytes = elements * size_of(reduction->type);
+  if (!call.is_worth(bytes)) return PassedOn::slower;
+  const void* const input = from == MPI_IN_PLACE ? to : from;
+  call.run(
+      reduce_request(call.communicator.place(), input, to, elements, reduction->type, reduction->op, root),
+      bytes);
+  return {};
+}
+
+Attempt barrier(const Call& call) {
+  if (!call.is_worth(0)) return PassedOn::slower;
+  call.run(collectives::barrier_request(), 0);
   return {};
 }
 
@@ -239,6 +260,20 @@ int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, voi
   }
   return serve(Function::allgather, recvtype, all_gather, PMPI_Allgather, comm, sendbuf, sendcount, sendtype,
                recvbuf, recvcount, recvtype);
+}
+
+int MPI_Reduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root,
+               MPI_Comm comm) {
+  if (is_left(Function::reduce, comm, datatype, count)) {
+    return PMPI_Reduce(sendbuf, recvbuf, count, datatype, op, root, comm);
+  }
+  return serve(Function::reduce, datatype, reduce, PMPI_Reduce, comm, sendbuf, recvbuf, count, datatype, op,
+               root);
+}
+
+int MPI_Barrier(MPI_Comm comm) {
+  if (is_left(Function::barrier, comm, MPI_DATATYPE_NULL, 0)) return PMPI_Barrier(comm);
+  return serve(Function::barrier, MPI_DATATYPE_NULL, barrier, PMPI_Barrier, comm);
 }
 
 }  // extern "C"

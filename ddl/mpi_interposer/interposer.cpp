@@ -46,6 +46,8 @@ thread_local constinit Interposer::Last Interposer::last_;
 void Interposer::start() {
   int rank = 0;
   PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+  // MPI's collectives wait as long as it takes: a program may let others wait while one process writes files.
+  setenv("DDL_DEADLINE", "1000000000", 0);
   try {
     current_.store(new Interposer, std::memory_order_release);  // deleted by `stop`
   } catch (...) {
@@ -95,7 +97,7 @@ const Interposer::Served& Interposer::serving(MPI_Comm communicator, MPI_Datatyp
     const auto ranks = served->communicator ? as_index(served->communicator->size()) : 1;
     last_ = {.communicator = communicator, .forgotten = forgotten, .served = served, .ranks = ranks};
   }
-  if (type != last_.type) {
+  if (type != last_.type && type != MPI_DATATYPE_NULL) {
     last_.element_bytes = plain_bytes(type);
     last_.type = type;
   }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int rank, size;
 static uint64_t hash = 0xcbf29ce484222325u;
@@ -100,6 +101,14 @@ static void blocking_reductions(MPI_Comm comm, MPI_Datatype* types, int n_types)
         fill(types[t], in, n, me);
         MPI_Allreduce(in, out, n, types[t], ops[o], comm);
         add_all(types[t], out, n);
+        const int root = c % members;
+        if (me == root) memset(out, 0x5a, (size_t)n * 16);
+        MPI_Reduce(in, me == root ? out : NULL, n, types[t], ops[o], root, comm);
+        if (me == root) add_all(types[t], out, n);
+        if (me == root) MPI_Reduce(MPI_IN_PLACE, in, n, types[t], ops[o], root, comm);
+        else MPI_Reduce(in, NULL, n, types[t], ops[o], root, comm);
+        if (me == root) add_all(types[t], in, n);
+        fill(types[t], in, n, me);
         MPI_Allreduce(MPI_IN_PLACE, in, n, types[t], ops[o], comm);
         add_all(types[t], in, n);
         free(in);
@@ -141,6 +150,28 @@ static void error_classes(void) {
   add(last, sizeof *last);
   MPI_Add_error_class(&class);
   add(&class, sizeof class);
+}
+
+static double now(void) {
+  struct timespec time;
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
+}
+
+/* No process leaves a barrier before the last one has entered it. */
+static void barriers(MPI_Comm comm) {
+  int members, me;
+  MPI_Comm_size(comm, &members);
+  MPI_Comm_rank(comm, &me);
+  for (int last = 0; last < members; ++last) {
+    const struct timespec pause = {0, 10 * 1000 * 1000};
+    if (me == last) nanosleep(&pause, NULL);
+    double entered = now();
+    MPI_Barrier(comm);
+    const double left = now();
+    MPI_Bcast(&entered, 1, MPI_DOUBLE, last, comm);
+    if (left < entered) fail("MPI_Barrier: left too early");
+  }
 }
 
 static void broadcasts(MPI_Comm comm) {
@@ -251,6 +282,7 @@ static void communicators(void) {
   blocking_reductions(half, types, 2);
   broadcasts(half);
   MPI_Comm_dup(half, &copy);
+  barriers(copy);
   all_gathers(copy);
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &backwards);
   all_gathers(backwards);
@@ -266,6 +298,7 @@ static void communicators(void) {
   int self = rank;
   MPI_Allreduce(MPI_IN_PLACE, &self, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
   add(&self, sizeof self);
+  MPI_Barrier(MPI_COMM_SELF);
   /* An intercommunicator of two groups. */
   if (size > 1) {
     MPI_Comm between;
@@ -274,6 +307,7 @@ static void communicators(void) {
     int own = rank + 1, sum = 0;
     MPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, between);
     add(&sum, sizeof sum);
+    MPI_Barrier(between);
     MPI_Comm_free(&between);
     MPI_Comm_free(&half);
   }
@@ -344,7 +378,7 @@ int main(int argc, char** argv) {
   MPI_Datatype types[] = {MPI_FLOAT,         MPI_DOUBLE,        MPI_INT,   MPI_UNSIGNED,    MPI_LONG,
                           MPI_UNSIGNED_LONG, MPI_UNSIGNED_CHAR, MPI_SHORT, MPI_LONG_DOUBLE, MPI_C_FLOAT_COMPLEX};
   blocking_reductions(MPI_COMM_WORLD, types, sizeof types / sizeof types[0]);
-  end_of("MPI_Allreduce");
+  end_of("MPI_Allreduce and MPI_Reduce");
   other_operations();
   error_classes();
   end_of("other operations");
@@ -354,6 +388,8 @@ int main(int argc, char** argv) {
   end_of("MPI_Reduce_scatter");
   all_gathers(MPI_COMM_WORLD);
   end_of("MPI_Allgather");
+  barriers(MPI_COMM_WORLD);
+  end_of("MPI_Barrier");
   communicators();
   end_of("communicators");
   beside_non_blocking();
