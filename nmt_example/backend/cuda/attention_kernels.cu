@@ -4,7 +4,7 @@
 namespace nmt::cuda {
 namespace {
 
-constexpr unsigned row_threads = 512;
+constexpr unsigned row_threads = 512;  // at most
 
 /// What rows of queries attend to.
 template <typename T>
@@ -33,6 +33,10 @@ struct Attention {
   [[nodiscard]] __device__ float factor() const { return scale != nullptr ? *scale : 1.0f; }
   [[nodiscard]] __device__ Index sentence_of(Index row) const {
     return shape.sentence_of_row.size == 0 ? row % shape.sentences : shape.sentence_of_row.data[row];
+  }
+  /// For a row: a warp for each position, and a thread for each column.
+  [[nodiscard]] unsigned threads() const {
+    return threads_for(std::max({32 * shape.source_steps, units, depth}), row_threads);
   }
 };
 
@@ -227,7 +231,7 @@ void attention_forward(cudaStream_t stream, const AttentionShape& shape, const A
   with_type(query.type, [&]<typename T>(T) {
     Attention<T> all(shape, score, query, keys, memory, lengths);
     all.packs = all.packs && moves_packs(context);
-    launch_kernel(stream, attention_forward_kernel<T>, static_cast<unsigned>(query.rows), row_threads, all,
+    launch_kernel(stream, attention_forward_kernel<T>, static_cast<unsigned>(query.rows), all.threads(), all,
                   weights, context);
   });
 }
@@ -240,8 +244,8 @@ void attention_backward(cudaStream_t stream, const AttentionShape& shape, const 
   with_type(weights.type, [&]<typename T>(T) {
     Attention<T> all(shape, score, query, keys, memory, lengths);
     all.packs = all.packs && moves_packs(d_context, d_query);
-    launch_kernel(stream, attention_backward_kernel<T>, static_cast<unsigned>(weights.rows), row_threads, all,
-                  weights, d_context, d_scores, d_query);
+    launch_kernel(stream, attention_backward_kernel<T>, static_cast<unsigned>(weights.rows), all.threads(),
+                  all, weights, d_context, d_scores, d_query);
   });
 }
 
@@ -272,7 +276,8 @@ void attention_scale_backward(cudaStream_t stream, const Tensor& keys, const Ten
     launch_kernel(stream, scale_rows_kernel<T>, static_cast<unsigned>(keys.rows), block_threads, keys,
                   keys.cols, moves_packs(keys, d_keys), scale.as<float>(), d_keys, scratch);
   });
-  launch_kernel(stream, add_total_kernel, 1, row_threads, scratch, keys.rows, d_scale);
+  launch_kernel(stream, add_total_kernel, 1, threads_for(keys.rows, row_threads), scratch, keys.rows,
+                d_scale);
 }
 
 }  // namespace nmt::cuda

@@ -60,7 +60,7 @@ void launch(cudaStream_t stream, CellOperation operation, const CellRows& rows) 
   const auto blocks = static_cast<unsigned>(rows.gates.rows);
   with_rows_of(operation, [&](const auto& chosen) {
     using Operation = std::decay_t<decltype(chosen)>;
-    launch_kernel(stream, cell_rows_kernel<Operation, Values>, blocks, block_threads, rows);
+    launch_kernel(stream, cell_rows_kernel<Operation, Values>, blocks, threads_for(rows.gates.cols), rows);
   });
 }
 

@@ -159,6 +159,11 @@ void with_types(ddl::DataType first, ddl::DataType second, const F& f) {
 
 inline constexpr unsigned block_threads = 256;
 
+/// Whole warps with a thread for each of `items`, or `most` threads if that is less.
+inline unsigned threads_for(Index items, unsigned most = block_threads) {
+  return static_cast<unsigned>(std::min<Index>((items + 31) / 32 * 32, most));
+}
+
 /// Launches the kernel, whose parameters are made of the arguments. Errors are left for cudaGetLastError.
 template <typename... Parameters, typename... Arguments>
 void launch_kernel(cudaStream_t stream, void (*kernel)(Parameters...), dim3 blocks, unsigned threads,
@@ -181,9 +186,10 @@ __global__ void for_each_kernel(Index rows, Index cols, F f) {
 template <typename F>
 void for_each(cudaStream_t stream, Index rows, Index cols, const F& f) {
   if (rows <= 0 || cols <= 0) return;
-  const Index across = std::min<Index>((cols + block_threads - 1) / block_threads, 1 << 30);
+  const unsigned threads = threads_for(cols);
+  const Index across = std::min<Index>((cols + threads - 1) / threads, 1 << 30);
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<Index>(rows, 65535)));
-  launch_kernel(stream, for_each_kernel<F>, grid, block_threads, rows, cols, f);
+  launch_kernel(stream, for_each_kernel<F>, grid, threads, rows, cols, f);
 }
 
 template <int width, typename F>
@@ -199,7 +205,7 @@ template <int width, typename F>
 void for_each_pack(cudaStream_t stream, Index rows, Index cols, bool packs, const F& f) {
   if (rows <= 0 || cols <= 0) return;
   const Index of_row = (cols + width - 1) / width;
-  const auto threads = static_cast<unsigned>(std::min<Index>((of_row + 31) / 32 * 32, block_threads));
+  const unsigned threads = threads_for(of_row);
   const Index across = std::min<Index>((of_row + threads - 1) / threads, 1 << 30);
   const dim3 grid(static_cast<unsigned>(across), static_cast<unsigned>(std::min<Index>(rows, 65535)));
   launch_kernel(stream, for_each_pack_kernel<width, F>, grid, threads, rows, cols, packs, f);

@@ -5,7 +5,7 @@
 namespace nmt::cuda {
 namespace {
 
-/// Many, so that few rows are read at a time, and the L2 cache holds them until they are read again.
+/// At most; many, so that few rows are read at a time, and the L2 cache holds them until they are read again.
 constexpr unsigned row_threads = 1024;
 
 /// The largest of a thread's numbers, and the sum of exp(x - largest).
@@ -238,20 +238,24 @@ void softmax_cross_entropy(cudaStream_t stream, const Tensor& logits, const Indi
     const CrossEntropy<T> all{logits,       logits.cols,     moves_packs(logits, gradient),
                               targets.data, label_smoothing, gradient,
                               scale,        scratch};
-    launch_kernel(stream, cross_entropy_kernel<T>, static_cast<unsigned>(logits.rows), row_threads, all);
+    launch_kernel(stream, cross_entropy_kernel<T>, static_cast<unsigned>(logits.rows),
+                  threads_for(logits.cols, row_threads), all);
   });
-  launch_kernel(stream, add_row_losses_kernel, 1, row_threads, scratch, logits.rows, sums.as<double>());
+  launch_kernel(stream, add_row_losses_kernel, 1, threads_for(logits.rows, row_threads), scratch, logits.rows,
+                sums.as<double>());
 }
 
 void log_softmax(cudaStream_t stream, const Tensor& logits) {
   if (logits.rows == 0) return;
-  launch_kernel(stream, log_softmax_kernel, static_cast<unsigned>(logits.rows), row_threads, logits);
+  launch_kernel(stream, log_softmax_kernel, static_cast<unsigned>(logits.rows),
+                threads_for(logits.cols, row_threads), logits);
 }
 
 void best_log_softmax(cudaStream_t stream, const Tensor& logits, std::int32_t also, const Tensor& best) {
   if (logits.rows == 0) return;
-  launch_kernel(stream, best_log_softmax_kernel, static_cast<unsigned>(logits.rows), row_threads, logits,
-                also, (best.cols - 3) / 2, best.as<double>(), best.stride);
+  launch_kernel(stream, best_log_softmax_kernel, static_cast<unsigned>(logits.rows),
+                threads_for(logits.cols, row_threads), logits, also, (best.cols - 3) / 2, best.as<double>(),
+                best.stride);
 }
 
 void log_add_exp(cudaStream_t stream, const Tensor& from, const Tensor& to) {
@@ -268,8 +272,9 @@ void log_add_exp(cudaStream_t stream, const Tensor& from, const Tensor& to) {
 void draw_columns(cudaStream_t stream, const Tensor& log_probabilities, const double* numbers,
                   double temperature, std::int32_t excluded, const Tensor& drawn) {
   if (drawn.rows == 0) return;
-  launch_kernel(stream, draw_columns_kernel, static_cast<unsigned>(drawn.rows), row_threads,
-                log_probabilities, log_probabilities.cols, numbers, temperature, excluded, drawn);
+  launch_kernel(stream, draw_columns_kernel, static_cast<unsigned>(drawn.rows),
+                threads_for(log_probabilities.cols, row_threads), log_probabilities, log_probabilities.cols,
+                numbers, temperature, excluded, drawn);
 }
 
 }  // namespace nmt::cuda
