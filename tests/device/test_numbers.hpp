@@ -34,7 +34,7 @@ void with_type(DataType type, const F& f) {
 
 /// Numbers for reductions, different for each seed.
 inline std::vector<std::byte> random_bytes(DataType type, std::size_t count, std::uint32_t seed) {
-  std::mt19937 random(seed);
+  std::minstd_rand random(seed);
   std::vector<std::byte> bytes(count * size_of(type));
   with_type(type, [&](auto zero) {
     using T = decltype(zero);
@@ -55,7 +55,7 @@ inline std::vector<std::byte> random_bytes(DataType type, std::size_t count, std
 /// Integers from 1 to `most`.
 inline std::vector<std::byte> small_numbers(DataType type, std::size_t count, std::uint32_t seed,
                                             unsigned most) {
-  std::mt19937 random(seed);
+  std::minstd_rand random(seed);
   std::vector<std::byte> bytes(count * size_of(type));
   with_type(type, [&](auto zero) {
     using T = decltype(zero);

@@ -13,8 +13,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 bash tests/install_dependencies.sh build tests fuzz
 cmake -G Ninja -B build-fuzz -DCMAKE_CXX_COMPILER=clang++-16 -DCMAKE_C_COMPILER=clang-16 -DCMAKE_BUILD_TYPE=Release \
+  -DCMAKE_CXX_FLAGS_RELEASE=-O1 \
   -DDDL_BUILD_FUZZERS=ON -DDDL_SANITIZE=address,undefined -DDDL_WITH_MPI=OFF -DDDL_WITH_CUDA=OFF -DDDL_WITH_UCX=OFF \
-  -DDDL_BUILD_TESTS=ON -DDDL_BUILD_BENCHMARKS=OFF -DDDL_BUILD_EXAMPLES=ON
+  -DDDL_BUILD_TESTS=ON -DDDL_BUILD_BENCHMARKS=OFF -DDDL_BUILD_EXAMPLES=ON -DDDL_UNITY_BUILD=ON
 cmake --build build-fuzz --target "${parts[@]/%/_fuzzer}"
 failed=()
 for part in "${parts[@]}"; do
