@@ -76,16 +76,32 @@ bool is_left(Function function, MPI_Comm comm, MPI_Datatype type, int count, boo
 
 // Each attempt leaves invalid arguments to MPI, which reports them.
 
-Attempt all_reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op) {
+/// `request_of`: from the number of the engine's elements, and the reduction.
+Attempt reduce_whole(const Call& call, int count, MPI_Datatype type, MPI_Op op, const auto& request_of) {
   if (count < 0) return PassedOn::arguments;
   const std::optional<Reduction> reduction = reduction_of(type, op);
   if (!reduction) return PassedOn::type_or_operation;
   const std::size_t elements = as_index(count) * reduction->each;
   const std::size_t bytes = elements * size_of(reduction->type);
   if (!call.is_worth(bytes)) return PassedOn::slower;
-  const void* const input = from == MPI_IN_PLACE ? to : from;
-  call.run(collectives::all_reduce_request(input, to, elements, reduction->type, reduction->op), bytes);
+  call.run(request_of(elements, *reduction), bytes);
   return {};
+}
+
+Attempt all_reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op) {
+  return reduce_whole(call, count, type, op, [&](std::size_t elements, Reduction reduction) {
+    const void* const input = from == MPI_IN_PLACE ? to : from;
+    return collectives::all_reduce_request(input, to, elements, reduction.type, reduction.op);
+  });
+}
+
+Attempt reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op,
+               int root) {
+  if (root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
+  return reduce_whole(call, count, type, op, [&](std::size_t elements, Reduction reduction) {
+    const void* const input = from == MPI_IN_PLACE ? to : from;
+    return reduce_request(call.communicator.place(), input, to, elements, reduction.type, reduction.op, root);
+  });
 }
 
 /// Moves bytes, because ranks may describe the same data by different counts and types.
@@ -100,21 +116,6 @@ Attempt broadcast(const Call& call, void* data, int count, MPI_Datatype type, in
                              DataType::u8, root),
            buffer->bytes());
   if (!is_root) buffer->unpack();
-  return {};
-}
-
-Attempt reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op,
-               int root) {
-  if (count < 0 || root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
-  const std::optional<Reduction> reduction = reduction_of(type, op);
-  if (!reduction) return PassedOn::type_or_operation;
-  const std::size_t elements = as_index(count) * reduction->each;
-  const std::size_t bytes = elements * size_of(reduction->type);
-  if (!call.is_worth(bytes)) return PassedOn::slower;
-  const void* const input = from == MPI_IN_PLACE ? to : from;
-  call.run(
-      reduce_request(call.communicator.place(), input, to, elements, reduction->type, reduction->op, root),
-      bytes);
   return {};
 }
 
