@@ -1,7 +1,7 @@
 /* Times MPI's collectives. A plain MPI program, to be run with and without libddl_mpi (mpi_program.py).
  *   mpi_collectives [--allocated] [--barriers] [--direct] [--iterations N] BYTES...
- * A line for MPI_Barrier, and one for each other collective and size: its name, the bytes of the largest buffer of a
- * rank, and the median over iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
+ * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
+ * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
  * its time; in an iteration there are 20 calls back to back, 5 from 64 KiB on; with --barriers, each after a barrier.
  * Memory is malloc's; with --allocated, MPI_Alloc_mem's. The first result of each is checked. The first line and the last
  * one say how far apart two cores are: a virtual machine's may move. */
@@ -16,8 +16,8 @@
 
 static int rank, size, barriers, direct;
 
-enum kind { barrier, allreduce, bcast, reduce_scatter, allgather, reduce, kinds };
-static const char* const names[kinds] = {"MPI_Barrier",   "MPI_Allreduce", "MPI_Bcast", "MPI_Reduce_scatter_block",
+enum kind { allreduce, bcast, reduce_scatter, allgather, reduce, kinds };
+static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Reduce_scatter_block",
                                          "MPI_Allgather", "MPI_Reduce"};
 
 /* With MPI's own functions, if `is_direct`: past a library that has replaced them. */
@@ -25,7 +25,6 @@ static void call(enum kind kind, int is_direct, float* in, float* out, int count
   const MPI_Comm all = MPI_COMM_WORLD;
   const int each = count / size;
   switch (kind) {
-    case barrier: (is_direct ? PMPI_Barrier : MPI_Barrier)(all); break;
     case allreduce: (is_direct ? PMPI_Allreduce : MPI_Allreduce)(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
     case bcast: (is_direct ? PMPI_Bcast : MPI_Bcast)(in, count, MPI_FLOAT, 0, all); break;
     case reduce_scatter:
@@ -39,7 +38,6 @@ static void call(enum kind kind, int is_direct, float* in, float* out, int count
 static int is_right(enum kind kind, const float* in, const float* out, int count) {
   const int each = count / size;
   switch (kind) {
-    case barrier: return 1;
     case bcast: return in[count - 1] == 1;
     case allgather: return each == 0 || (out[each - 1] == 1 && out[each * size - 1] == (float)size);
     case reduce_scatter: return each == 0 || out[each - 1] == (float)(size * (size + 1) / 2);
@@ -118,7 +116,7 @@ static double time_of(enum kind kind, int is_direct, float* in, float* out, int 
   const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 5;
   double time = 0;
   for (int k = 0; k < calls;) {
-    call(barrier, is_direct, NULL, NULL, 0);
+    PMPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
     do call(kind, is_direct, in, out, count);
     while (++k < calls && !barriers);
@@ -144,22 +142,6 @@ static void find_medians(enum kind kind, float* in, float* out, int count, int i
   free(times);
 }
 
-static void measure(enum kind kind, float* in, float* out, int count, int iterations) {
-  const size_t bytes = (size_t)count * sizeof(float);
-  for (int i = 0; i < count; ++i) in[i] = (float)(rank + 1);
-  if (count > 0) memset(out, 0, bytes);
-  call(kind, 0, in, out, count);
-  int right = is_right(kind, in, out, count);
-  PMPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-  double medians[2];
-  find_medians(kind, in, out, count, iterations, medians);
-  if (rank != 0) return;
-  printf("%s %zu %.3f %s", names[kind], bytes, medians[0], right ? "right" : "WRONG");
-  if (direct) printf(" %.3f", medians[1]);
-  printf("\n");
-  fflush(stdout);
-}
-
 static const char help[] =
   "mpi_collectives: times MPI's collectives; plain MPI, to be run with and without libddl_mpi (mpi_program.py)\n\n"
   "  mpirun -n 2 mpi_collectives 1024 1048576                                 sizes in bytes\n"
@@ -169,8 +151,8 @@ static const char help[] =
   "  --direct         also times MPI's own functions, in turns with those of the library that was preloaded, in the same\n"
   "                   processes: a last column\n"
   "  --iterations N   default 20\n\n"
-  "A line for MPI_Barrier, and one for each other collective and size: its name, the bytes of a rank's largest buffer,\n"
-  "the median over iterations of the slowest rank's time in us, and whether the result was right. All ranks start an iteration after a barrier,\n"
+  "A line for each collective and size: its name, the bytes of a rank's largest buffer, the median over iterations of\n"
+  "the slowest rank's time in us, and whether the result was right. All ranks start an iteration after a barrier,\n"
   "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on, or each after a barrier.\n"
   "The first line and the last one are \"cores\", and a cache line's time in us from the first processor to the second and\n"
   "back (0: there is no second one): a virtual machine's cores may move.\n";
@@ -197,7 +179,6 @@ int main(int argc, char** argv) {
     return 2;
   }
   print_cores();
-  measure(barrier, NULL, NULL, 0, iterations);
   for (int a = first; a < argc; ++a) {
     const int count = (int)(strtol(argv[a], NULL, 10) / (long)sizeof(float));
     if (count < size) {
@@ -213,7 +194,18 @@ int main(int argc, char** argv) {
       in = malloc(bytes);
       out = malloc(bytes);
     }
-    for (int kind = barrier + 1; kind < kinds; ++kind) measure((enum kind)kind, in, out, count, iterations);
+    for (int kind = 0; kind < kinds; ++kind) {
+      for (int i = 0; i < count; ++i) in[i] = (float)(rank + 1);
+      memset(out, 0, bytes);
+      call((enum kind)kind, 0, in, out, count);
+      int right = is_right((enum kind)kind, in, out, count);
+      PMPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+      double medians[2];
+      find_medians((enum kind)kind, in, out, count, iterations, medians);
+      if (rank == 0) printf("%s %zu %.3f %s", names[kind], bytes, medians[0], right ? "right" : "WRONG");
+      if (rank == 0) direct ? printf(" %.3f\n", medians[1]) : printf("\n");
+      fflush(stdout);
+    }
     if (allocated) {
       MPI_Free_mem(in);
       MPI_Free_mem(out);

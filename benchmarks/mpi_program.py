@@ -103,9 +103,9 @@ def print_table(rows):
         for size in dict.fromkeys(row["bytes"] for row in chosen):
             cells = []
             for name in names:
-                row = next((r for r in chosen if r["collective"] == name and r["bytes"] == size), None)
-                cells.append(row and f"{row['ratio']:.2f} ({', '.join(f'{row[way]:.4g}' for way in ways)})")
-            print(f"| {size_text(size)} | " + " | ".join(cell or "" for cell in cells) + " |")
+                row = next(r for r in chosen if r["collective"] == name and r["bytes"] == size)
+                cells.append(f"{row['ratio']:.2f} ({', '.join(f'{row[way]:.4g}' for way in ways)})")
+            print(f"| {size_text(size)} | " + " | ".join(cells) + " |")
 
 
 def intel_programs(prefix, build):

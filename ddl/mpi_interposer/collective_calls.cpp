@@ -37,7 +37,7 @@ struct Call {
   void run(const collectives::Request& request, std::size_t bytes) const {
     const collectives::Meanwhile meanwhile(&Interposer::drive_mpi);
     tally.served(function, bytes);
-    if (bytes != 0 || function == Function::barrier) communicator.run(request);
+    if (bytes != 0) communicator.run(request);
   }
 };
 
@@ -116,12 +116,6 @@ Attempt broadcast(const Call& call, void* data, int count, MPI_Datatype type, in
                              DataType::u8, root),
            buffer->bytes());
   if (!is_root) buffer->unpack();
-  return {};
-}
-
-Attempt barrier(const Call& call) {
-  if (!call.is_worth(0)) return PassedOn::slower;
-  call.run(collectives::barrier_request(), 0);
   return {};
 }
 
@@ -270,11 +264,6 @@ int MPI_Reduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datat
   }
   return serve(Function::reduce, datatype, reduce, PMPI_Reduce, comm, sendbuf, recvbuf, count, datatype, op,
                root);
-}
-
-int MPI_Barrier(MPI_Comm comm) {
-  if (is_left(Function::barrier, comm, MPI_DATATYPE_NULL, 0)) return PMPI_Barrier(comm);
-  return serve(Function::barrier, MPI_DATATYPE_NULL, barrier, PMPI_Barrier, comm);
 }
 
 }  // extern "C"

@@ -97,7 +97,7 @@ const Interposer::Served& Interposer::serving(MPI_Comm communicator, MPI_Datatyp
     const auto ranks = served->communicator ? as_index(served->communicator->size()) : 1;
     last_ = {.communicator = communicator, .forgotten = forgotten, .served = served, .ranks = ranks};
   }
-  if (type != last_.type && type != MPI_DATATYPE_NULL) {
+  if (type != last_.type) {
     last_.element_bytes = plain_bytes(type);
     last_.type = type;
   }

@@ -75,7 +75,7 @@ class Tally {
   /// In the order of `Function`; `reason_texts` is in the order of `PassedOn`.
   static constexpr std::array names = {
       "MPI_Allreduce", "MPI_Bcast",  "MPI_Reduce_scatter", "MPI_Reduce_scatter_block",
-      "MPI_Allgather", "MPI_Reduce", "MPI_Barrier",
+      "MPI_Allgather", "MPI_Reduce",
   };
 
   static constexpr std::array reason_texts = {
@@ -130,7 +130,7 @@ class Interposer {
     ServedSizes sizes;                                            ///< All, if `communicator` is null.
   };
   /// The first call for a communicator is collective. The result lives as long as the MPI communicator.
-  /// `type`: of the call, for `is_left`; MPI_DATATYPE_NULL for a barrier.
+  /// `type`: of the call, for `is_left`.
   const Served& serving(MPI_Comm communicator, MPI_Datatype type);
   /// Whether MPI is faster at a call like this thread's last one, but for its size; false if this is another
   /// one. `count`: elements of the whole buffer, or of each rank's piece. Needs few instructions, and none
@@ -139,8 +139,7 @@ class Interposer {
                              bool is_piece) const noexcept {
     const Last& last = last_;
     const auto elements = static_cast<std::size_t>(count) * (is_piece ? last.ranks : 1);
-    return last.served != nullptr && communicator == last.communicator &&
-           (type == last.type || type == MPI_DATATYPE_NULL) &&
+    return last.served != nullptr && communicator == last.communicator && type == last.type &&
            forgotten_.load(std::memory_order_acquire) == last.forgotten &&
            !last.served->sizes.include(function, elements * last.element_bytes);
   }

@@ -105,8 +105,6 @@ class Trial {
       case Function::reduce:
         return engine_.run(
             collectives::reduce_request(place, in_.data(), to_, all_, DataType::f32, ReduceOp::sum, 0));
-      case Function::barrier:
-        return engine_.run(collectives::barrier_request());
     }
   }
 
@@ -129,9 +127,6 @@ class Trial {
         break;
       case Function::reduce:
         PMPI_Reduce(in_.data(), to_, all, MPI_FLOAT, MPI_SUM, 0, communicator_);
-        break;
-      case Function::barrier:
-        PMPI_Barrier(communicator_);
         break;
     }
   }
@@ -159,7 +154,6 @@ ServedSizes ServedSizes::measured(collectives::CommunicatorImpl& engine, MPI_Com
   Trial trial(engine, communicator);
   ServedSizes sizes;
   sizes.by_function_.fill(1);  // what has no bytes needs no MPI
-  sizes.by_function_[as_index(Function::barrier)] = trial.engine_is_faster(Function::barrier, 0) ? 1 : 0;
   // Of two sizes tried, each stands for those that are nearer to it; the first and last for all beyond.
   std::uint64_t widths = ~std::uint64_t{1};
   for (std::size_t bytes = least_bytes; bytes <= most_bytes; bytes *= 4) {

@@ -23,22 +23,21 @@ enum class Function : std::uint8_t {
   reduce_scatter_block,
   allgather,
   reduce,
-  barrier,
 };
-inline constexpr std::size_t functions = 7;
+inline constexpr std::size_t functions = 6;
 
 /// The sizes of each function's calls that the engine serves on a communicator. The same on all of its ranks.
 class ServedSizes {
  public:
   static ServedSizes all() noexcept;
-  /// Those at which the engine took at most 0.95 of MPI's time when both were tried, barriers and from 16
-  /// bytes to 4 MiB, each call after a barrier of MPI, by the medians of the slowest ranks' times. Collective
+  /// Those at which the engine took at most 0.95 of MPI's time when both were tried, from 16 bytes to
+  /// 4 MiB, each call after a barrier, by the medians of the slowest ranks' times. Collective
   /// over `communicator`, whose ranks are `engine`'s. Takes some hundredths of a second on a host; over a
   /// slow network no more sizes are tried after a second, and those that are left are served if the one
   /// before them is. Throws what a collective throws.
   static ServedSizes measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator);
 
-  /// `bytes`: of a rank's largest buffer, which is the same on all ranks; 0 for barriers.
+  /// `bytes`: of a rank's largest buffer, which is the same on all ranks.
   [[nodiscard]] bool include(Function function, std::size_t bytes) const noexcept {
     return (by_function_[as_index(function)] >> (std::bit_width(bytes) % 64) & 1U) != 0;
   }

@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 static int rank, size;
 static uint64_t hash = 0xcbf29ce484222325u;
@@ -152,28 +151,6 @@ static void error_classes(void) {
   add(&class, sizeof class);
 }
 
-static double now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  return (double)time.tv_sec + 1e-9 * (double)time.tv_nsec;
-}
-
-/* No process leaves a barrier before the last one has entered it. */
-static void barriers(MPI_Comm comm) {
-  int members, me;
-  MPI_Comm_size(comm, &members);
-  MPI_Comm_rank(comm, &me);
-  for (int last = 0; last < members; ++last) {
-    const struct timespec pause = {0, 10 * 1000 * 1000};
-    if (me == last) nanosleep(&pause, NULL);
-    double entered = now();
-    MPI_Barrier(comm);
-    const double left = now();
-    MPI_Bcast(&entered, 1, MPI_DOUBLE, last, comm);
-    if (left < entered) fail("MPI_Barrier: left too early");
-  }
-}
-
 static void broadcasts(MPI_Comm comm) {
   int members, me;
   MPI_Comm_size(comm, &members);
@@ -282,7 +259,6 @@ static void communicators(void) {
   blocking_reductions(half, types, 2);
   broadcasts(half);
   MPI_Comm_dup(half, &copy);
-  barriers(copy);
   all_gathers(copy);
   MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &backwards);
   all_gathers(backwards);
@@ -298,7 +274,6 @@ static void communicators(void) {
   int self = rank;
   MPI_Allreduce(MPI_IN_PLACE, &self, 1, MPI_INT, MPI_SUM, MPI_COMM_SELF);
   add(&self, sizeof self);
-  MPI_Barrier(MPI_COMM_SELF);
   /* An intercommunicator of two groups. */
   if (size > 1) {
     MPI_Comm between;
@@ -307,7 +282,6 @@ static void communicators(void) {
     int own = rank + 1, sum = 0;
     MPI_Allreduce(&own, &sum, 1, MPI_INT, MPI_SUM, between);
     add(&sum, sizeof sum);
-    MPI_Barrier(between);
     MPI_Comm_free(&between);
     MPI_Comm_free(&half);
   }
@@ -388,8 +362,6 @@ int main(int argc, char** argv) {
   end_of("MPI_Reduce_scatter");
   all_gathers(MPI_COMM_WORLD);
   end_of("MPI_Allgather");
-  barriers(MPI_COMM_WORLD);
-  end_of("MPI_Barrier");
   communicators();
   end_of("communicators");
   beside_non_blocking();
