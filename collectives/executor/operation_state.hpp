@@ -239,8 +239,8 @@ class MemberLink {
     if (bytes <= Notice::most_inline) {
       std::memcpy(next(tag, Notice::Kind::here, bytes).inlined.data(), data, bytes);
     } else {
-      next(tag, Notice::Kind::parcel, bytes);
       std::memcpy(out_parcels_ + (written_ & mask_) * memory_.parcel_bytes(), data, bytes);
+      next(tag, Notice::Kind::parcel, bytes);
     }
     publish();
   }
