@@ -22,6 +22,10 @@ constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
 /// Limit for messages in shared memory that are copied all the same: their sender need not wait until they
 /// have been read.
 constexpr std::size_t most_copied_bytes = std::size_t{16} << 10;
+/// The first bytes of a message that are fetched while its notice is awaited, so that they do not come after
+/// it. With more, the sender lost cache lines that it still had to write.
+constexpr std::size_t most_ahead = 256;
+constexpr std::size_t cache_line = 64;
 
 }  // namespace
 
@@ -452,8 +456,11 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
 /// The peer's message, if it arrives within the spin limit and before any other one; else null.
 const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
                                      int& idle) const {
+  const bool has_parcel = bytes > Notice::most_inline && bytes <= parcels_.block_bytes();
+  const std::size_t ahead = has_parcel ? std::min(bytes, most_ahead) : 0;
   const Notice* notice = peer.arrived();
   for (; notice == nullptr && idle < spins_; ++idle) {
+    for (std::size_t at = 0; at < ahead; at += cache_line) __builtin_prefetch(peer.arrived_parcel() + at);
     pause_briefly();
     notice = peer.arrived();
   }
