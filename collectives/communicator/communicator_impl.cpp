@@ -82,6 +82,7 @@ void CommunicatorImpl::run(const Request& request) {
   Call call = next_call(request);
   if (is_trivial(request)) return run_trivial(request, call);
   if (reproducible_ && ReproducibleReductions::concerns(request)) {
+    call.enter(job_->engine().recorder());
     const auto reduction = reproducible_->accept(request, call, fingerprint_of(request));
     order.unlock();
     return reproducible_->run(reduction);
@@ -91,6 +92,7 @@ void CommunicatorImpl::run(const Request& request) {
     order.unlock();
     return job_->engine().run(std::move(call));
   }
+  call.enter(job_->engine().recorder());
   Comparison comparison = comparison_for(request, call);
   if (!begin_comparison(agreed)) {
     const std::shared_ptr<WorkState> work = queue(call, agreed, comparison);
@@ -125,6 +127,7 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
       return over(std::nullopt);
     }
     if (reproducible_ && ReproducibleReductions::concerns(request)) {
+      call.enter(job_->engine().recorder());
       const auto reduction = reproducible_->accept(request, call, fingerprint_of(request));
       order.unlock();
       return reproducible_->start(reduction);
@@ -136,6 +139,7 @@ std::shared_ptr<WorkState> CommunicatorImpl::start(const Request& request) {
       work->keep(shared_from_this());
       return work;
     }
+    call.enter(job_->engine().recorder());
     auto work = queue(call, agreed, comparison_for(request, call));
     order.unlock();
     start_waiting();
@@ -155,10 +159,12 @@ void CommunicatorImpl::run(const CallName& name, std::shared_ptr<const PreparedP
   order.unlock();
   call.program = std::move(program);
   if (call.program && size() > 1) return job_->engine().run(std::move(call));
+  call.enter(job_->engine().recorder());
   job_->engine().recorder().over(call.record, false);
 }
 
-void CommunicatorImpl::run_trivial(const Request& request, const Call& call) const {
+void CommunicatorImpl::run_trivial(const Request& request, Call& call) const {
+  call.enter(job_->engine().recorder());
   const Buffers& buffers = request.buffers;  // of a single rank, or without elements
   const std::size_t bytes = request.count * size_of(request.type);
   if (buffers.output != nullptr && buffers.output != buffers.input && size() == 1 && bytes != 0) {
@@ -179,7 +185,7 @@ CallId CommunicatorImpl::id_of(const Request& request) const {
           .purpose = CallsFor::now()};
 }
 
-/// Numbers the call, without its program. Records the user's call; stages of a reproducible reduction are not
+/// Numbers the call, without its program. The engine records it; stages of a reproducible reduction are not
 /// recorded.
 Call CommunicatorImpl::next_call(const Request& request) {
   job_->require_usable(request.name);
@@ -191,8 +197,8 @@ Call CommunicatorImpl::next_call(const Request& request) {
             .residual = request.residual,
             .type = request.type,
             .op = request.op,
+            .record = request.part_of ? 0 : Call::unrecorded,
             .deadline = job_->deadline()};
-  if (!request.part_of) call.record = job_->engine().recorder().called(call.id);
   return call;
 }
 
@@ -245,6 +251,7 @@ const CommunicatorImpl::CachedProgram& CommunicatorImpl::program_for(const Reque
     return recent->second;
   } catch (const std::exception& problem) {
     // The other ranks may succeed, and would wait for this one.
+    job_->engine().recorder().called(id_of(request));
     throw Error(job_->give_up(id_of(request), rank(), problem));
   }
 }

@@ -103,7 +103,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   [[nodiscard]] bool is_trivial(const Request& request) const noexcept {
     return size() == 1 || request.elements == 0;
   }
-  void run_trivial(const Request& request, const Call& call) const;
+  void run_trivial(const Request& request, Call& call) const;
   [[nodiscard]] CallId id_of(const Request& request) const;
   [[nodiscard]] Call next_call(const Request& request);
   Agreed* add_program(Call& call, const Request& request);

@@ -92,8 +92,8 @@ Network* Driver::network_of(const OperationState& operation) const noexcept {
 
 OperationState* Driver::find(const MessageTag& tag) noexcept {
   for (OperationState* operation : operations_) {
-    if (operation->call.channel() == tag.communicator &&
-        static_cast<std::uint16_t>(operation->call.sequence) == tag.call) {
+    if (operation->call().channel() == tag.communicator &&
+        static_cast<std::uint16_t>(operation->call().sequence) == tag.call) {
       return operation;
     }
   }
@@ -104,7 +104,8 @@ OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work)
   OperationState& operation = free_operation();
   operation.work = std::move(work);
   try {
-    place(operation, Call(call));
+    operation.kept = call;
+    place(operation, operation.kept);
   } catch (...) {  // no memory is left
     operation.begun = Ticks::now();
     operations_.push_back(&operation);  // so that `fail` ends it
@@ -127,9 +128,8 @@ OperationState& Driver::free_operation() {
 }
 
 /// Determines where the call's elements are. The call does not run yet.
-void Driver::place(OperationState& operation, Call&& arrived) {
-  operation.call = std::move(arrived);
-  const Call& call = operation.call;
+void Driver::place(OperationState& operation, Call& call) {
+  operation.placed = &call;
   const PreparedProgram& program = *call.program;
   operation.element = size_of(call.type);
   operation.copies.assign(program.copies().size(), {});
@@ -155,7 +155,7 @@ void Driver::begin_from(OperationState& operation, std::uint32_t step) {
   set_up(operation);
   if (run_ != nullptr) note_begun(operation);
   operations_.push_back(&operation);
-  if (!operation.call.compares) recorder_.begun(operation.call.record);
+  if (!operation.call().compares) recorder_.begun(operation.call().record);
   for (const int member : operation.program().members()) {
     MemberLink& peer = link(member);
     if (peer.listeners++ == 0) listened_.push_back(&peer);
@@ -177,14 +177,14 @@ void Driver::begin_from(OperationState& operation, std::uint32_t step) {
 
 void Driver::set_up(OperationState& operation) {
   const PreparedProgram& program = operation.program();
-  const std::chrono::milliseconds deadline = operation.call.deadline;
+  const std::chrono::milliseconds deadline = operation.call().deadline;
   operation.active = true;
   operation.done = false;
   operation.failed = false;
   operation.started = Clock::now();
   operation.until =
       deadline == std::chrono::milliseconds::max() ? Clock::time_point::max() : operation.started + deadline;
-  const bool is_comparable = memory_ != nullptr && operation.call.record != 0;
+  const bool is_comparable = memory_ != nullptr && operation.call().record != 0;
   operation.compare_at = is_comparable ? operation.started + first_comparison : Clock::time_point::max();
   operation.unfinished = program.runs();
   operation.missing.assign(program.missing().begin(), program.missing().end());
@@ -207,7 +207,7 @@ void Driver::set_up(OperationState& operation) {
 
 void Driver::place_elements(OperationState& operation) {
   const PreparedProgram& program = operation.program();
-  const Buffers& buffers = operation.call.buffers;
+  const Buffers& buffers = operation.call().buffers;
   operation.input_was_copied = false;
   operation.all_in_work = false;
   operation.delivered.clear();
@@ -242,7 +242,7 @@ void Driver::place_elements(OperationState& operation) {
 /// Copies results that the program left elsewhere to the output.
 void Driver::deliver(OperationState& operation) {
   const PreparedProgram& program = operation.program();
-  const Buffers& buffers = operation.call.buffers;
+  const Buffers& buffers = operation.call().buffers;
   const auto copy = [&](const std::byte* from, std::size_t begin, std::size_t end) {
     const std::size_t offset = begin * operation.element;
     operation.copy_out(buffers.output + offset, from + offset, (end - begin) * operation.element,
@@ -276,7 +276,7 @@ void Driver::finish(OperationState& operation) {
   operation.active = false;
   operation.done = true;
   const std::uint64_t ended =
-      operation.call.compares ? 0 : recorder_.over(operation.call.record, false).ended;
+      operation.call().compares ? 0 : recorder_.over(operation.call().record, false).ended;
   if (run_ != nullptr) note_over(operation, ended);
   if (const std::shared_ptr<WorkState> work = std::move(operation.work)) {
     give_back(operation);
@@ -285,7 +285,7 @@ void Driver::finish(OperationState& operation) {
 }
 
 void Driver::give_back(OperationState& operation) {
-  operation.call.program.reset();
+  operation.kept.program.reset();
   free_operations_.push_back(&operation);
 }
 
@@ -296,7 +296,7 @@ void Driver::fail(const Error& error) {
     operation->active = false;
     operation->done = true;
     operation->failed = true;
-    recorder_.over(operation->call.record, true);
+    recorder_.over(operation->call().record, true);
     if (run_ != nullptr) note_failed(*operation);
     if (operation->work) std::exchange(operation->work, nullptr)->finish(error);
   }
@@ -333,7 +333,7 @@ bool Driver::has_sent(OperationState& operation) {
 std::uint64_t Driver::oldest_call(std::uint16_t communicator) const noexcept {
   std::uint64_t oldest = std::numeric_limits<std::uint64_t>::max() / 2;
   for (const OperationState* operation : operations_) {
-    if (operation->call.communicator == communicator) oldest = std::min(oldest, operation->call.sequence);
+    if (operation->call().communicator == communicator) oldest = std::min(oldest, operation->call().sequence);
   }
   return oldest;
 }

@@ -27,8 +27,8 @@ class Driver {
   OperationState& begin(const Call& call, std::shared_ptr<WorkState> work);
   void give_back(OperationState& operation);
   /// If the call's messages are small and arrive soon, runs its program in the order of the list and returns
-  /// null. Otherwise begins it like `begin`. May move the program out of `call`: a copy of the shared pointer
-  /// would cost a small call as much as a message.
+  /// null. Otherwise begins it like `begin`, and moves from `call`. Records the call once its first messages
+  /// have left, because the peers wait for those.
   OperationState* run_small(Call& call);
   /// Records the call that `run_small` has just completed.
   void note_small(const FlightRecorder::Times& times);
@@ -73,7 +73,7 @@ class Driver {
   // Calls in flight: driver.cpp.
   [[nodiscard]] OperationState* find(const MessageTag& tag) noexcept;
   OperationState& free_operation();
-  void place(OperationState& operation, Call&& call);
+  void place(OperationState& operation, Call& call);
   void begin_from(OperationState& operation, std::uint32_t step);
   void set_up(OperationState& operation);
   void place_elements(OperationState& operation);

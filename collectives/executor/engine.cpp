@@ -137,6 +137,7 @@ std::shared_ptr<WorkState> Engine::enqueue(const Call& call) {
       return work;
     }
     queue_.push_back({call, work});
+    queue_.back().call.enter(recorder_);
     queued_.store(queue_.size(), std::memory_order_release);
     start_thread();
   }

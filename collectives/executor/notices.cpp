@@ -48,7 +48,7 @@ void Driver::check_comparison(const MemberLink& link, const Notice& notice) {
   if (!Call::is_comparison(notice.tag.communicator)) return;
   const MessageTag call{Call::channel_of_calls(notice.tag.communicator), notice.tag.call, 0};
   const OperationState* const operation = find(call);
-  if (operation != nullptr) throw_differs(operation->call, link.rank);
+  if (operation != nullptr) throw_differs(operation->call(), link.rank);
 }
 
 void Driver::take(OperationState& operation, MemberLink& link, const Notice& notice, const std::byte* parcel,
@@ -58,9 +58,9 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
   }
   const std::uint32_t index = operation.program().send_of(link.peer, notice.tag.message);
   if (index == StepWay::none || !operation.post(index).is_out) {
-    throw_about(operation.call, ErrorCode::internal,
+    throw_about(operation.call(), ErrorCode::internal,
                 fmt::format("{}: {} acknowledges message {}, which was not sent to it",
-                            describe(operation.call), rank_and_host(link.rank), notice.tag.message));
+                            describe(operation.call()), rank_and_host(link.rank), notice.tag.message));
   }
   OperationState::Post& post = operation.post(index);
   post.is_out = false;
@@ -80,19 +80,19 @@ void Driver::take(OperationState& operation, MemberLink& link, const Notice& not
 void Driver::take_data(OperationState& operation, const Notice& notice, int member, const std::byte* parcel,
                        bool may_run) {
   const PreparedProgram& program = operation.program();
-  if (notice.tag.fingerprint != operation.call.fingerprint) {
-    throw_differs(operation.call, settings_.members[as_index(member)]);
+  if (notice.tag.fingerprint != operation.call().fingerprint) {
+    throw_differs(operation.call(), settings_.members[as_index(member)]);
   }
   const std::uint32_t index = program.receive_of(member, notice.tag.message);
   const bool is_known = index != StepWay::none;
   if (!is_known || operation.bytes_of(index) != notice.bytes || operation.arrival(index).data != nullptr) {
-    throw_about(operation.call, ErrorCode::mismatch,
+    throw_about(operation.call(), ErrorCode::mismatch,
                 fmt::format("{}: message {} of {} has {} bytes, expected {}: all ranks must call the same "
                             "collectives with the same counts, types and roots, in the same order{}",
-                            describe(operation.call), notice.tag.message,
+                            describe(operation.call()), notice.tag.message,
                             rank_and_host(settings_.members[as_index(member)]), notice.bytes,
                             is_known ? std::to_string(operation.bytes_of(index)) : "no such message",
-                            describe_plan(operation.call)));
+                            describe_plan(operation.call())));
   }
   OperationState::Arrival& arrival = operation.arrival(index);
   const std::uint32_t answer = operation.step(index).kind == topology::StepKind::receive_reduce
@@ -117,8 +117,8 @@ void Driver::take_data(OperationState& operation, const Notice& notice, int memb
       if (memory_->at(notice.answer_at, notice.bytes) == nullptr) arrival.data = nullptr;
     }
     if (arrival.data == nullptr) {
-      throw_about(operation.call, ErrorCode::internal,
-                  fmt::format("{}: {} names memory that is not shared", describe(operation.call),
+      throw_about(operation.call(), ErrorCode::internal,
+                  fmt::format("{}: {} names memory that is not shared", describe(operation.call()),
                               rank_and_host(settings_.members[as_index(member)])));
     }
   } else {

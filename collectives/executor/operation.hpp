@@ -61,11 +61,16 @@ struct Call {
   ReduceOp op = ReduceOp::sum;
   /// Equal for collectives with equal counts, types, operations and roots. Every message carries it.
   std::uint32_t fingerprint = 0;
-  std::uint64_t record = 0;  ///< Number in the flight recorder; 0: not recorded.
+  std::uint64_t record = 0;  ///< Number in the flight recorder; 0: it is not to be recorded.
+  static constexpr std::uint64_t unrecorded = UINT64_MAX;  ///< A `record` that `enter` will set.
   std::shared_ptr<const PreparedProgram> program = nullptr;
   /// Counted from when the engine begins the call; max: none.
   std::chrono::milliseconds deadline = std::chrono::milliseconds::max();
 
+  /// Records the call if it is to be recorded and has not been yet. Engines do so when they run a call.
+  void enter(FlightRecorder& recorder) noexcept {
+    if (record == unrecorded) record = recorder.called(id);
+  }
   /// The communicator number in message tags.
   [[nodiscard]] std::uint16_t channel() const noexcept {
     return static_cast<std::uint16_t>(channels_each * communicator + (compares ? 1 : 0));

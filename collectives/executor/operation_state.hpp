@@ -81,7 +81,8 @@ struct OperationState {
     bool is_out = false;      ///< The peer has the notice and has not acknowledged it yet.
   };
 
-  Call call;
+  Call* placed = nullptr;           ///< `kept`, or the caller's while `Driver::run_small` runs it.
+  Call kept;
   std::shared_ptr<WorkState> work;  ///< Null if a thread waits for `done`.
   bool active = false;
   bool done = false;
@@ -123,22 +124,23 @@ struct OperationState {
   std::shared_ptr<std::byte> work_memory;
   std::size_t work_bytes = 0;
 
-  [[nodiscard]] const PreparedProgram& program() const noexcept { return *call.program; }
+  [[nodiscard]] Call& call() const noexcept { return *placed; }
+  [[nodiscard]] const PreparedProgram& program() const noexcept { return *call().program; }
 
   /// Copies to the call's output. `by`: for output that stays in the caches.
   void copy_out(std::byte* to, const std::byte* from, std::size_t bytes, CopyBy by) const noexcept {
     stores == Stores::streaming ? copy_streaming(to, from, bytes) : copy_bytes(to, from, bytes, by);
   }
   [[nodiscard]] const topology::Step& step(std::uint32_t index) const noexcept {
-    return call.program->step(index);
+    return call().program->step(index);
   }
-  [[nodiscard]] const StepWay& way(std::uint32_t index) const noexcept { return call.program->way(index); }
+  [[nodiscard]] const StepWay& way(std::uint32_t index) const noexcept { return call().program->way(index); }
   [[nodiscard]] Arrival& arrival(std::uint32_t step) noexcept { return arrivals[way(step).slot]; }
   [[nodiscard]] Post& post(std::uint32_t step) noexcept { return posts[way(step).slot]; }
   /// The copy in shared memory of what a send to a member reads.
   [[nodiscard]] Staging::Copy& copy(std::uint32_t send) noexcept { return copies[way(send).copy]; }
   [[nodiscard]] MessageTag tag(std::uint32_t message) const noexcept {
-    return {call.channel(), static_cast<std::uint16_t>(call.sequence), message, call.fingerprint};
+    return {call().channel(), static_cast<std::uint16_t>(call().sequence), message, call().fingerprint};
   }
   [[nodiscard]] std::size_t bytes_of(std::uint32_t index) const noexcept {
     return step(index).size() * (step(index).narrow ? size_of(program().program().wire) : element);
@@ -146,15 +148,15 @@ struct OperationState {
 
   /// Where the element at `begin`, and the range that starts there, is written.
   [[nodiscard]] std::byte* target(std::size_t begin) const noexcept {
-    const std::size_t count = call.program->count();
+    const std::size_t count = call().program->count();
     if (begin >= count) return scratch.get() + (begin - count) * element;
-    const bool in_output = begin >= call.buffers.begin && begin < call.buffers.end && !all_in_work;
-    return in_output ? call.buffers.output + begin * element : work_memory.get() + begin * element;
+    const bool in_output = begin >= call().buffers.begin && begin < call().buffers.end && !all_in_work;
+    return in_output ? call().buffers.output + begin * element : work_memory.get() + begin * element;
   }
   [[nodiscard]] std::byte* target_of(std::uint32_t index) const noexcept { return target(step(index).begin); }
   /// Where it is read. `is_input`: it has not been written yet.
   [[nodiscard]] const std::byte* source(std::size_t begin, bool is_input) const noexcept {
-    if (is_input && !input_was_copied) return call.buffers.input + begin * element;
+    if (is_input && !input_was_copied) return call().buffers.input + begin * element;
     return target(begin);
   }
   [[nodiscard]] const std::byte* range_of(std::uint32_t index) const noexcept {
@@ -167,14 +169,14 @@ struct OperationState {
   /// How many messages from members the run still waits for.
   [[nodiscard]] std::uint32_t arrivals_missing(std::uint32_t first) const noexcept {
     std::uint32_t count = 0;
-    for (std::uint32_t i = first; i < call.program->end_of_run(first); ++i) {
+    for (std::uint32_t i = first; i < call().program->end_of_run(first); ++i) {
       if (is_receive(step(i).kind) && !way(i).by_network() && arrivals[way(i).slot].data == nullptr) ++count;
     }
     return count;
   }
 
   void make_ready(std::uint32_t index) {
-    ready.push_back(call.program->urgency(index));
+    ready.push_back(call().program->urgency(index));
     std::push_heap(ready.begin(), ready.end(), std::greater<>());
   }
   [[nodiscard]] std::uint32_t take_ready() {

@@ -14,7 +14,7 @@ void Driver::note_begun(OperationState& operation) {
 /// The operation is not in `operations_` any more. `ended` 0: now.
 void Driver::note_over(OperationState& operation, std::uint64_t ended) {
   if (ended == 0) ended = Ticks::now();
-  const Call& call = operation.call;
+  const Call& call = operation.call();
   RunStatistics& statistics = run_->statistics();
   if (operations_.empty()) statistics.busy(ended - busy_since_);
   if (call.compares) return add_event(call, 0, operation.begun, ended, CallFacts::Way::compared);
@@ -28,7 +28,7 @@ void Driver::note_over(OperationState& operation, std::uint64_t ended) {
 }
 
 void Driver::note_small(const FlightRecorder::Times& times) {
-  const Call& call = small_->call;
+  const Call& call = small_->call();
   RunStatistics& statistics = run_->statistics();
   const std::uint32_t plan = statistics.plan_number(*call.program);
   const std::uint64_t ticks = times.ended - times.called;
@@ -39,7 +39,7 @@ void Driver::note_small(const FlightRecorder::Times& times) {
 
 void Driver::note_failed(const OperationState& operation) {
   const std::uint32_t plan = run_->statistics().plan_number(operation.program());
-  add_event(operation.call, plan, operation.begun, Ticks::now(), CallFacts::Way::failed);
+  add_event(operation.call(), plan, operation.begun, Ticks::now(), CallFacts::Way::failed);
 }
 
 void Driver::add_phase_events(const OperationState& operation, std::uint32_t plan) {
@@ -52,10 +52,10 @@ void Driver::add_phase_events(const OperationState& operation, std::uint32_t pla
       const PhaseTimes::Span& span = times.at(phase, chunk);
       if (span.end == 0) continue;
       PhaseFacts facts;
-      facts.sequence = operation.call.id.sequence;
+      facts.sequence = operation.call().id.sequence;
       facts.bytes = span.elements * operation.element;
       facts.plan = plan;
-      facts.communicator = operation.call.communicator;
+      facts.communicator = operation.call().communicator;
       facts.chunk = static_cast<std::uint16_t>(chunk);
       facts.phase = static_cast<std::uint32_t>(phase);
       run_->add({span.begin, span.end, name, track, Event::Kind::phase, false, facts});

@@ -111,22 +111,22 @@ void Driver::throw_differs(const Call& call, int rank) {
 void Driver::throw_timeout(const OperationState& operation) {
   const std::chrono::duration<double> waited = Clock::now() - operation.started;
   const std::string brief =
-      fmt::format("{}: the deadline passed after {:.3g} s", describe(operation.call), waited.count());
-  throw_about(operation.call, ErrorCode::timeout,
+      fmt::format("{}: the deadline passed after {:.3g} s", describe(operation.call()), waited.count());
+  throw_about(operation.call(), ErrorCode::timeout,
               fmt::format("{} while waiting for {}. Either that rank is stuck or slow (a longer deadline: "
                           "DDL_DEADLINE, in seconds), or the ranks called different collectives{}",
-                          brief, describe_awaited(operation), describe_plan(operation.call)),
+                          brief, describe_awaited(operation), describe_plan(operation.call())),
               brief);
 }
 
 void Driver::throw_transfer_failed(const OperationState& operation, std::uint32_t index) {
   const Network& network = *network_of(operation);
   const bool sends = operation.step(index).kind == topology::StepKind::send;
-  throw_about(operation.call, network.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
-              fmt::format("{}: {} of {} bytes {} {} through {} failed: {}{}", describe(operation.call),
+  throw_about(operation.call(), network.failed_peer() >= 0 ? ErrorCode::peer_failed : ErrorCode::transport,
+              fmt::format("{}: {} of {} bytes {} {} through {} failed: {}{}", describe(operation.call()),
                           sends ? "the send" : "the receive", operation.bytes_of(index),
                           sends ? "to" : "from", rank_and_host(operation.way(index).peer), network.name(),
-                          network.failure(), describe_plan(operation.call)));
+                          network.failure(), describe_plan(operation.call())));
 }
 
 }  // namespace ddl::collectives

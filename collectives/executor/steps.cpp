@@ -57,7 +57,7 @@ template <typename DataOf>
 int Driver::collect_sources(OperationState& operation, std::uint32_t first, std::uint32_t end,
                             const DataOf& data_of) {
   const std::span<const Step> steps = operation.program().steps();
-  const bool averages = operation.call.op == ReduceOp::avg;
+  const bool averages = operation.call().op == ReduceOp::avg;
   int divisor = 1;
   sources_.clear();
   const StepKind how = steps[first].kind;
@@ -85,7 +85,7 @@ void Driver::combine_sources(const OperationState& operation, std::uint32_t firs
     return operation.copy_out(targets[0], sources_[0], operation.bytes_of(first), CopyBy::vectors);
   }
   const Step& step = operation.step(first);
-  reduce(operation.call.type, operation.call.op, targets, sources_, step.size(), divisor,
+  reduce(operation.call().type, operation.call().op, targets, sources_, step.size(), divisor,
          is_receive(step.kind) ? operation.stores : Stores::automatic);
 }
 
@@ -200,7 +200,7 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
   }
   if (copy.data == nullptr) copy = staging_.take(data, bytes, sends, is_only_read, beyond_limit);
   if (copy.data == nullptr) return false;
-  staging_deadline_ = std::max(staging_deadline_, operation.call.deadline);
+  staging_deadline_ = std::max(staging_deadline_, operation.call().deadline);
   const bool is_timed = copy.flags != nullptr && bytes >= CopyPace::least_timed;
   const bool streams = copy.flags != nullptr && copy_pace_.streams();
   const std::uint64_t began = is_timed ? Ticks::now() : 0;
@@ -213,7 +213,7 @@ bool Driver::stage(OperationState& operation, std::uint32_t index, bool beyond_l
 /// Copies input that `deliver` would copy at the end where it has just been read, and is in the core's cache:
 /// an all-gather then reads this rank's part from beyond that cache once, not twice.
 void Driver::deliver_sent(OperationState& operation, std::uint32_t index) {
-  const Buffers& buffers = operation.call.buffers;
+  const Buffers& buffers = operation.call().buffers;
   const Step& step = operation.step(index);
   const auto is_in = [&](const PreparedProgram::Range& range) {
     return step.begin >= range.begin && step.end <= range.end;
@@ -288,7 +288,7 @@ void Driver::round_range(const OperationState& operation, std::uint32_t index) c
   const Step& step = operation.step(index);
   Rounding rounding{reinterpret_cast<const float*>(operation.range_of(index)),
                     reinterpret_cast<float*>(operation.target_of(index))};
-  const Residual& residual = operation.call.residual;
+  const Residual& residual = operation.call().residual;
   if (residual.kept != nullptr) {
     rounding.kept = residual.kept + step.source;
     rounding.left = residual.left + step.source;
@@ -363,7 +363,7 @@ void Driver::reduce_received(OperationState& operation, std::uint32_t index) {
   }
   std::byte* target = operation.target_of(index);
   const std::byte* sources[] = {operation.range_of(index), block};
-  reduce(operation.call.type, operation.call.op, std::span(&target, 1), sources,
+  reduce(operation.call().type, operation.call().op, std::span(&target, 1), sources,
          operation.step(index).size());
   receiving_.give_back(std::exchange(block, nullptr));
   --operation.receiving_blocks;
@@ -386,15 +386,21 @@ inline bool Driver::is_small(const Call& call) const {
 }
 
 OperationState* Driver::run_small(Call& call) {
-  if (!is_small(call)) return &begin(call, nullptr);
+  if (!is_small(call)) {
+    call.enter(recorder_);
+    return &begin(call, nullptr);
+  }
   if (small_ == nullptr) small_ = &free_operation();
-  place(*small_, std::move(call));
+  place(*small_, call);
   const std::uint32_t done = run_in_order(*small_);
-  if (done == small_->program().steps().size()) {
+  call.enter(recorder_);
+  if (done == call.program->steps().size()) {
     deliver(*small_);
     return nullptr;
   }
   OperationState& operation = *std::exchange(small_, nullptr);
+  operation.kept = std::move(call);
+  operation.placed = &operation.kept;
   begin_from(operation, done);
   return &operation;
 }
@@ -430,6 +436,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
       send_copy(peer, tag, copy, bytes);
       continue;
     }
+    operation.call().enter(recorder_);
     senders_.clear();
     const int divisor = collect_sources(operation, run, end, [&](std::uint32_t i) {
       const StepWay& from = program.way(i);

@@ -20,7 +20,7 @@ constexpr std::size_t most_receives_looked_at = 16;
 constexpr int spins_between_looks = 64;
 constexpr int others_between_looks = 16;
 
-thread_local Meanwhile::Look current = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local constinit Meanwhile::Look current = nullptr;
 
 constexpr auto shortest_stay = std::chrono::milliseconds(5);
 /// With more members per core every core is busy, and counting them costs more than it gains.
@@ -168,7 +168,7 @@ void Driver::drop_notices_to_nobody() {
 
 void Driver::check_peers() {
   if (operations_.empty()) return;
-  const Call& call = operations_.front()->call;
+  const Call& call = operations_.front()->call();
   if (settings_.watch && settings_.watch->failed()) {
     throw_about(call, ErrorCode::peer_failed,
                 fmt::format("{}: {}", describe(call), settings_.watch->failure().text));
@@ -186,9 +186,9 @@ void Driver::check_peers() {
       each_awaited(*operation, [&](int rank, std::uint32_t, const char*) {
         if (rank != listened_[i]->rank) return;
         throw_about(
-            operation->call, ErrorCode::peer_failed,
+            operation->call(), ErrorCode::peer_failed,
             fmt::format("{}: {} has left the job; all ranks must call the same collectives{}",
-                        describe(operation->call), rank_and_host(rank), describe_plan(operation->call)));
+                        describe(operation->call()), rank_and_host(rank), describe_plan(operation->call())));
       });
     }
   }
@@ -196,14 +196,14 @@ void Driver::check_peers() {
 
 /// Detects messages from ranks that called something else; they match no receive.
 void Driver::look_for_others(const OperationState& operation) {
-  if (operation.call.compares) return;  // peers may be past the comparison
+  if (operation.call().compares) return;  // peers may be past the comparison
   const std::size_t looked_at = std::min(operation.transferring.size(), most_receives_looked_at);
   for (std::size_t i = 0; i < looked_at; ++i) {
     const std::uint32_t index = operation.transferring[i];
     const StepWay& way = operation.way(index);
     if (operation.step(index).kind == topology::StepKind::send) continue;
     if (network_of(operation)->has_other(way.peer, operation.tag(way.message))) {
-      throw_differs(operation.call, way.peer);
+      throw_differs(operation.call(), way.peer);
     }
   }
 }
@@ -211,14 +211,14 @@ void Driver::look_for_others(const OperationState& operation) {
 /// Compares a call with those that the awaited ranks of this host have recorded under its number. Messages of
 /// different calls may never meet, for instance while one rank still compares plans.
 void Driver::compare_with_host(const OperationState& operation) {
-  const CallId& mine = operation.call.id;
+  const CallId& mine = operation.call().id;
   each_awaited(operation, [&](int rank, std::uint32_t, const char*) {
     const auto member = std::ranges::find(settings_.members, rank);
     if (member == settings_.members.end()) return;
     const FlightTape& tape = memory_->tape(static_cast<int>(member - settings_.members.begin()));
     for (const FlightRecord& record : recorder_.records_of(tape)) {
       if (record.communicator != mine.communicator || record.sequence != mine.sequence) continue;
-      if (record.describe() != mine.describe()) throw_differs(operation.call, rank);
+      if (record.describe() != mine.describe()) throw_differs(operation.call(), rank);
     }
   });
 }
