@@ -34,7 +34,12 @@ void require_root(const CallName& name, Place place, int root) {
 std::size_t bytes_of(const CallName& name, std::size_t pieces, std::size_t count, std::size_t element) {
   // No process can have half of all addresses, and the rest leaves room for sums.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
-  if (count <= most / element / pieces) return pieces * count * element;
+  std::size_t bytes =
+      0;  // found without a division, which takes as long as the rest of a small call's checks
+  if (!__builtin_mul_overflow(count, element, &bytes) && !__builtin_mul_overflow(bytes, pieces, &bytes) &&
+      bytes <= most) {
+    return bytes;
+  }
   if (pieces == 1) refuse(name, "{} elements of {} bytes are more than memory can hold", count, element);
   refuse(name, "{} pieces of {} elements of {} bytes are more than memory can hold", pieces, count, element);
 }
@@ -95,8 +100,9 @@ Request reduce_scatter_request(Place place, const void* input, void* output, std
   static constexpr CallName name = "reduce_scatter";
   const auto pieces = as_index(place.size);
   const auto own = as_index(place.rank);
-  const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
-  const std::size_t bytes = all_bytes / pieces;
+  const std::size_t element = element_size(name, type);
+  const std::size_t all_bytes = bytes_of(name, pieces, count, element);
+  const std::size_t bytes = count * element;
   require_operation(name, op);
   require_data(name, "the input", input, count);
   require_data(name, "the output", output, count);
@@ -114,8 +120,9 @@ Request reduce_scatter_request(Place place, const void* input, void* output, std
 Request all_gather_request(Place place, const void* input, void* output, std::size_t count, DataType type) {
   static constexpr CallName name = "all_gather";
   const auto pieces = as_index(place.size);
-  const std::size_t all_bytes = bytes_of(name, pieces, count, element_size(name, type));
-  const std::size_t bytes = all_bytes / pieces;
+  const std::size_t element = element_size(name, type);
+  const std::size_t all_bytes = bytes_of(name, pieces, count, element);
+  const std::size_t bytes = count * element;
   const std::size_t before = as_index(place.rank) * bytes;
   require_data(name, "the input", input, count);
   require_data(name, "the output", output, count);

@@ -81,7 +81,7 @@ struct OperationState {
     bool is_out = false;      ///< The peer has the notice and has not acknowledged it yet.
   };
 
-  Call* placed = nullptr;           ///< `kept`, or the caller's while `Driver::run_small` runs it.
+  Call* placed = nullptr;  ///< `kept`, or the caller's while `Driver::run_small` runs it.
   Call kept;
   std::shared_ptr<WorkState> work;  ///< Null if a thread waits for `done`.
   bool active = false;

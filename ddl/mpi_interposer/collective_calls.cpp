@@ -25,53 +25,65 @@ using collectives::CommunicatorImpl;
 /// A call that the engine may serve.
 struct Call {
   Function function;
-  CommunicatorImpl& communicator;
-  const ServedSizes& sizes;
+  const Interposer::Known& known;
   Tally& tally;
 
-  [[nodiscard]] std::size_t ranks() const noexcept { return as_index(communicator.size()); }
+  [[nodiscard]] CommunicatorImpl& communicator() const noexcept { return *known.served->communicator; }
+  [[nodiscard]] collectives::Place place() const noexcept { return communicator().place(); }
+  [[nodiscard]] std::size_t ranks() const noexcept { return known.ranks; }
   /// `bytes`: the size of a rank's largest buffer, which is the same on all ranks.
-  [[nodiscard]] bool is_worth(std::size_t bytes) const noexcept { return sizes.include(function, bytes); }
+  [[nodiscard]] bool is_worth(std::size_t bytes) const noexcept {
+    return known.served->sizes.include(function, bytes);
+  }
 
   /// `bytes` is as for `is_worth`: all ranks see the same, so no rank waits for one that has nothing to send.
   void run(const collectives::Request& request, std::size_t bytes) const {
     const collectives::Meanwhile meanwhile(&Interposer::drive_mpi);
     tally.served(function, bytes);
-    if (bytes != 0) communicator.run(request);
+    if (bytes != 0) communicator().run(request);
   }
 };
 
 /// Why a call is left to MPI; nothing for a call that was served.
 using Attempt = std::optional<PassedOn>;
 
+/// The elements of a call: of the whole buffer, or of each rank's piece.
+struct Elements {
+  MPI_Datatype type;
+  int count;
+  enum class Of : std::uint8_t { whole, piece, unequal_pieces } of = Of::whole;
+
+  /// Whether MPI is known to be faster. Else the attempt finds out.
+  [[nodiscard]] bool are_left(Function function, const Interposer::Known& known) const noexcept {
+    const auto elements = static_cast<std::size_t>(count) * (of == Of::piece ? known.ranks : 1);
+    return of != Of::unequal_pieces && !known.served->sizes.include(function, elements * known.element_bytes);
+  }
+};
+
 /// Serves a call or leaves it to MPI. `attempt` gets a Call and the user's arguments, and returns why the
 /// call is left to MPI, or nothing once it is served.
 template <typename... Arguments>
-int serve(Function function, MPI_Datatype type, Attempt (*attempt)(const Call&, Arguments...),
+int serve(Function function, Elements elements, Attempt (*attempt)(const Call&, Arguments...),
           const auto& mpi, MPI_Comm comm, std::type_identity_t<Arguments>... arguments) {
-  return Interposer::guarded(comm, [&]() -> int {
-    Interposer* const interposer = Interposer::current();
-    if (interposer == nullptr) return mpi(arguments..., comm);
-    Attempt passed_on = PassedOn::arguments;
-    if (comm != MPI_COMM_NULL) {
-      const Interposer::Served& served = interposer->serving(comm, type);
-      passed_on = served.communicator == nullptr
-                      ? PassedOn::communicator
-                      : attempt(Call{function, *served.communicator, served.sizes, interposer->tally()},
-                                arguments...);
-    }
-    if (!passed_on) return MPI_SUCCESS;
-    interposer->tally().passed_on(function, *passed_on, interposer->context());
-    return mpi(arguments..., comm);
-  });
-}
-
-/// Whether MPI is known to be faster at a call. Else `serve` finds out.
-bool is_left(Function function, MPI_Comm comm, MPI_Datatype type, int count, bool is_piece = false) {
   Interposer* const interposer = Interposer::current();
-  if (interposer == nullptr || !interposer->is_left(function, comm, type, count, is_piece)) return false;
-  interposer->tally().passed_on(function, PassedOn::slower, interposer->context());
-  return true;
+  if (interposer == nullptr) return mpi(arguments..., comm);
+  const Interposer::Known* known = interposer->known(comm, elements.type);
+  Attempt passed_on;
+  if (known != nullptr && elements.are_left(function, *known)) {
+    passed_on = PassedOn::slower;
+  } else {
+    const int result = Interposer::guarded(comm, [&] {
+      if (known == nullptr && comm != MPI_COMM_NULL) known = &interposer->find(comm, elements.type);
+      passed_on = known == nullptr ? PassedOn::arguments
+                  : !known->served->communicator
+                      ? PassedOn::communicator
+                      : attempt(Call{function, *known, interposer->tally()}, arguments...);
+      return MPI_SUCCESS;
+    });
+    if (!passed_on) return result;
+  }
+  interposer->tally().passed_on(function, *passed_on, interposer->context());
+  return mpi(arguments..., comm);
 }
 
 // Each attempt leaves invalid arguments to MPI, which reports them.
@@ -97,31 +109,31 @@ Attempt all_reduce(const Call& call, const void* from, void* to, int count, MPI_
 
 Attempt reduce(const Call& call, const void* from, void* to, int count, MPI_Datatype type, MPI_Op op,
                int root) {
-  if (root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
+  if (root < 0 || root >= call.place().size) return PassedOn::arguments;
   return reduce_whole(call, count, type, op, [&](std::size_t elements, Reduction reduction) {
     const void* const input = from == MPI_IN_PLACE ? to : from;
-    return reduce_request(call.communicator.place(), input, to, elements, reduction.type, reduction.op, root);
+    return reduce_request(call.place(), input, to, elements, reduction.type, reduction.op, root);
   });
 }
 
 /// Moves bytes, because ranks may describe the same data by different counts and types.
 Attempt broadcast(const Call& call, void* data, int count, MPI_Datatype type, int root) {
-  if (count < 0 || root < 0 || root >= call.communicator.size()) return PassedOn::arguments;
-  std::optional<TypedBuffer> buffer = TypedBuffer::of(data, count, type);
+  if (count < 0 || root < 0 || root >= call.place().size) return PassedOn::arguments;
+  std::optional<TypedBuffer> buffer = TypedBuffer::of(data, count, type, call.known.element_bytes);
   if (!buffer) return PassedOn::arguments;
   if (!call.is_worth(buffer->bytes())) return PassedOn::slower;
-  const bool is_root = call.communicator.rank() == root;
+  const bool is_root = call.place().rank == root;
   if (is_root) buffer->pack();
-  call.run(broadcast_request(call.communicator.place(), buffer->data(), buffer->data(), buffer->bytes(),
-                             DataType::u8, root),
-           buffer->bytes());
+  call.run(
+      broadcast_request(call.place(), buffer->data(), buffer->data(), buffer->bytes(), DataType::u8, root),
+      buffer->bytes());
   if (!is_root) buffer->unpack();
   return {};
 }
 
 /// Pieces of equal length, `count` elements of the engine each.
 void reduce_equal(const Call& call, const void* input, void* to, std::size_t count, Reduction reduction) {
-  call.run(reduce_scatter_request(call.communicator.place(), input, to, count, reduction.type, reduction.op),
+  call.run(reduce_scatter_request(call.place(), input, to, count, reduction.type, reduction.op),
            call.ranks() * count * size_of(reduction.type));
 }
 
@@ -151,7 +163,7 @@ Attempt reduce_scatter(const Call& call, const void* from, void* to, const int* 
   if (!call.is_worth(total * element)) return PassedOn::slower;
 
   const std::size_t piece = longest * element;
-  const std::size_t own = as_index(pieces[as_index(call.communicator.rank())]) * element;
+  const std::size_t own = as_index(pieces[as_index(call.place().rank)]) * element;
   const bool in_place = from == MPI_IN_PLACE;
   const auto* input = static_cast<const std::byte*>(in_place ? to : from);
   std::vector<std::byte> padded;
@@ -193,17 +205,19 @@ Attempt all_gather(const Call& call, const void* send, int send_count, MPI_Datat
                    int receive_count, MPI_Datatype receive_type) {
   if (receive_count < 0 || (send != MPI_IN_PLACE && send_count < 0)) return PassedOn::arguments;
   std::optional<TypedBuffer> to =
-      TypedBuffer::of(receive, receive_count * static_cast<std::int64_t>(call.ranks()), receive_type);
+      TypedBuffer::of(receive, receive_count * static_cast<std::int64_t>(call.ranks()), receive_type,
+                      call.known.element_bytes);
   if (!to) return PassedOn::arguments;
   if (!call.is_worth(to->bytes())) return PassedOn::slower;
   const std::size_t bytes = to->bytes() / call.ranks();
   std::optional<TypedBuffer> from;  // empty: in place
   if (send != MPI_IN_PLACE) {
-    from = TypedBuffer::of(send, send_count, send_type);
+    const std::size_t plain = send_type == receive_type ? call.known.element_bytes : plain_bytes(send_type);
+    from = TypedBuffer::of(send, send_count, send_type, plain);
     if (!from || from->bytes() * call.ranks() != to->bytes()) return PassedOn::arguments;
   }
   from ? from->pack() : to->pack();
-  const collectives::Place place = call.communicator.place();
+  const collectives::Place place = call.place();
   const void* const input = from ? from->data() : to->data() + as_index(place.rank) * bytes;
   call.run(all_gather_request(place, input, to->data(), bytes, DataType::u8), to->bytes());
   to->unpack();
@@ -219,51 +233,38 @@ extern "C" {
 
 int MPI_Allreduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op,
                   MPI_Comm comm) {
-  if (is_left(Function::allreduce, comm, datatype, count)) {
-    return PMPI_Allreduce(sendbuf, recvbuf, count, datatype, op, comm);
-  }
-  return serve(Function::allreduce, datatype, all_reduce, PMPI_Allreduce, comm, sendbuf, recvbuf, count,
-               datatype, op);
+  return serve(Function::allreduce, {datatype, count}, all_reduce, PMPI_Allreduce, comm, sendbuf, recvbuf,
+               count, datatype, op);
 }
 
 int MPI_Bcast(void* buffer, int count, MPI_Datatype datatype, int root, MPI_Comm comm) {
-  if (is_left(Function::bcast, comm, datatype, count)) {
-    return PMPI_Bcast(buffer, count, datatype, root, comm);
-  }
-  return serve(Function::bcast, datatype, broadcast, PMPI_Bcast, comm, buffer, count, datatype, root);
+  return serve(Function::bcast, {datatype, count}, broadcast, PMPI_Bcast, comm, buffer, count, datatype,
+               root);
 }
 
 int MPI_Reduce_scatter(const void* sendbuf, void* recvbuf, const int recvcounts[], MPI_Datatype datatype,
                        MPI_Op op, MPI_Comm comm) {
-  return serve(Function::reduce_scatter, datatype, reduce_scatter, PMPI_Reduce_scatter, comm, sendbuf,
-               recvbuf, recvcounts, datatype, op);
+  return serve(Function::reduce_scatter, {datatype, 0, Elements::Of::unequal_pieces}, reduce_scatter,
+               PMPI_Reduce_scatter, comm, sendbuf, recvbuf, recvcounts, datatype, op);
 }
 
 int MPI_Reduce_scatter_block(const void* sendbuf, void* recvbuf, int recvcount, MPI_Datatype datatype,
                              MPI_Op op, MPI_Comm comm) {
-  if (is_left(Function::reduce_scatter_block, comm, datatype, recvcount, true)) {
-    return PMPI_Reduce_scatter_block(sendbuf, recvbuf, recvcount, datatype, op, comm);
-  }
-  return serve(Function::reduce_scatter_block, datatype, reduce_scatter_block, PMPI_Reduce_scatter_block,
-               comm, sendbuf, recvbuf, recvcount, datatype, op);
+  return serve(Function::reduce_scatter_block, {datatype, recvcount, Elements::Of::piece},
+               reduce_scatter_block, PMPI_Reduce_scatter_block, comm, sendbuf, recvbuf, recvcount, datatype,
+               op);
 }
 
 int MPI_Allgather(const void* sendbuf, int sendcount, MPI_Datatype sendtype, void* recvbuf, int recvcount,
                   MPI_Datatype recvtype, MPI_Comm comm) {
-  if (is_left(Function::allgather, comm, recvtype, recvcount, true)) {
-    return PMPI_Allgather(sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype, comm);
-  }
-  return serve(Function::allgather, recvtype, all_gather, PMPI_Allgather, comm, sendbuf, sendcount, sendtype,
-               recvbuf, recvcount, recvtype);
+  return serve(Function::allgather, {recvtype, recvcount, Elements::Of::piece}, all_gather, PMPI_Allgather,
+               comm, sendbuf, sendcount, sendtype, recvbuf, recvcount, recvtype);
 }
 
 int MPI_Reduce(const void* sendbuf, void* recvbuf, int count, MPI_Datatype datatype, MPI_Op op, int root,
                MPI_Comm comm) {
-  if (is_left(Function::reduce, comm, datatype, count)) {
-    return PMPI_Reduce(sendbuf, recvbuf, count, datatype, op, root, comm);
-  }
-  return serve(Function::reduce, datatype, reduce, PMPI_Reduce, comm, sendbuf, recvbuf, count, datatype, op,
-               root);
+  return serve(Function::reduce, {datatype, count}, reduce, PMPI_Reduce, comm, sendbuf, recvbuf, count,
+               datatype, op, root);
 }
 
 }  // extern "C"

@@ -41,7 +41,7 @@ bool calls_may_be_concurrent() {
 }  // namespace
 
 std::atomic<Interposer*> Interposer::current_ = nullptr;
-thread_local constinit Interposer::Last Interposer::last_;
+thread_local constinit Interposer::Known Interposer::known_;
 
 void Interposer::start() {
   int rank = 0;
@@ -89,19 +89,19 @@ void Interposer::drive_mpi() {
   PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, self->silent_, &found, MPI_STATUS_IGNORE);
 }
 
-const Interposer::Served& Interposer::serving(MPI_Comm communicator, MPI_Datatype type) {
+const Interposer::Known& Interposer::find(MPI_Comm communicator, MPI_Datatype type) {
   const std::uint64_t forgotten = forgotten_.load(std::memory_order_acquire);
-  if (last_.served == nullptr || communicator != last_.communicator || forgotten != last_.forgotten) {
+  if (known_.served == nullptr || communicator != known_.communicator || forgotten != known_.forgotten) {
     const Served* served = attached(communicator);
     if (served == nullptr) served = open(communicator);
     const auto ranks = served->communicator ? as_index(served->communicator->size()) : 1;
-    last_ = {.communicator = communicator, .forgotten = forgotten, .served = served, .ranks = ranks};
+    known_ = {.communicator = communicator, .forgotten = forgotten, .served = served, .ranks = ranks};
   }
-  if (type != last_.type) {
-    last_.element_bytes = plain_bytes(type);
-    last_.type = type;
+  if (type != known_.type) {
+    known_.element_bytes = plain_bytes(type);
+    known_.type = type;
   }
-  return *last_.served;
+  return known_;
 }
 
 Interposer::Served* Interposer::attached(MPI_Comm communicator) const {

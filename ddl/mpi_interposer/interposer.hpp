@@ -129,20 +129,28 @@ class Interposer {
     std::shared_ptr<collectives::CommunicatorImpl> communicator;  ///< Null: all are left to MPI.
     ServedSizes sizes;                                            ///< All, if `communicator` is null.
   };
-  /// The first call for a communicator is collective. The result lives as long as the MPI communicator.
-  /// `type`: of the call, for `is_left`.
-  const Served& serving(MPI_Comm communicator, MPI_Datatype type);
-  /// Whether MPI is faster at a call like this thread's last one, but for its size; false if this is another
-  /// one. `count`: elements of the whole buffer, or of each rank's piece. Needs few instructions, and none
-  /// that waits for earlier stores: those of MPI's last call are on their way to another core.
-  [[nodiscard]] bool is_left(Function function, MPI_Comm communicator, MPI_Datatype type, int count,
-                             bool is_piece) const noexcept {
-    const Last& last = last_;
-    const auto elements = static_cast<std::size_t>(count) * (is_piece ? last.ranks : 1);
-    return last.served != nullptr && communicator == last.communicator && type == last.type &&
-           forgotten_.load(std::memory_order_acquire) == last.forgotten &&
-           !last.served->sizes.include(function, elements * last.element_bytes);
+  /// What calls with a communicator and a type have in common. MPI looks for attributes under a lock, so a
+  /// thread keeps what it found last.
+  struct Known {
+    MPI_Comm communicator = nullptr;  // its handle may be that of one that was freed since
+    std::uint64_t forgotten = 0;
+    const Served* served = nullptr;  ///< Lives as long as the MPI communicator.
+    MPI_Datatype type = nullptr;
+    std::size_t element_bytes = 0;  ///< See `plain_bytes`.
+    std::size_t ranks = 0;
+  };
+  /// What this thread's last call had in common with this one; null if that was another one. Needs few
+  /// instructions, and none that waits for earlier stores: those of MPI's last call are on their way to
+  /// another core.
+  [[nodiscard]] const Known* known(MPI_Comm communicator, MPI_Datatype type) const noexcept {
+    const Known& last = known_;
+    const bool is_same = last.served != nullptr && communicator == last.communicator && type == last.type &&
+                         forgotten_.load(std::memory_order_acquire) == last.forgotten;
+    return is_same ? &last : nullptr;
   }
+  /// The same for any call, valid until this thread's next one. The first call for a communicator is
+  /// collective.
+  const Known& find(MPI_Comm communicator, MPI_Datatype type);
 
   [[nodiscard]] Context& context() noexcept { return context_; }
   [[nodiscard]] Tally& tally() noexcept { return tally_; }
@@ -177,17 +185,7 @@ class Interposer {
 
   static std::atomic<Interposer*> current_;
 
-  /// MPI looks for attributes under a lock, so a thread keeps what it found last. A communicator's handle may
-  /// be that of one that was freed since.
-  struct Last {
-    MPI_Comm communicator = nullptr;
-    std::uint64_t forgotten = 0;
-    const Served* served = nullptr;
-    MPI_Datatype type = nullptr;
-    std::size_t element_bytes = 0;  // 0: a derived type, which may be another one now
-    std::size_t ranks = 0;
-  };
-  [[gnu::tls_model("initial-exec")]] static thread_local constinit Last last_;
+  [[gnu::tls_model("initial-exec")]] static thread_local constinit Known known_;
 
   Context context_;
   Tally tally_;

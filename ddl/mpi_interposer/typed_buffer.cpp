@@ -100,29 +100,22 @@ bool allows(Arithmetic arithmetic, ReduceOp op) {
 
 }  // namespace
 
-std::optional<TypedBuffer> TypedBuffer::of(const void* data, std::int64_t count, MPI_Datatype type) {
-  TypedBuffer buffer;
-  buffer.data_ = static_cast<std::byte*>(const_cast<void*>(data));  // written to only by `unpack`
-  buffer.count_ = count;
-  buffer.type_ = type;
-  buffer.element_bytes_ = plain_bytes(type);
-  const bool is_plain = buffer.element_bytes_ != 0;
-  if (!is_plain) {
-    int size = 0;
-    if (type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
-      return std::nullopt;
-    }
-    buffer.element_bytes_ = static_cast<std::size_t>(size);
+/// Makes room for the packed elements. Returns false for types that have no size.
+bool TypedBuffer::gather() {
+  int size = 0;
+  if (type_ == MPI_DATATYPE_NULL || PMPI_Type_size(type_, &size) != MPI_SUCCESS || size == MPI_UNDEFINED) {
+    return false;
   }
-  buffer.bytes_ = as_index(count) * buffer.element_bytes_;
-  if (!is_plain) buffer.packed_ = std::make_unique_for_overwrite<std::byte[]>(buffer.bytes_);
-  return buffer;
+  element_bytes_ = static_cast<std::size_t>(size);
+  bytes_ = as_index(count_) * element_bytes_;
+  packed_ = std::make_unique_for_overwrite<std::byte[]>(bytes_);
+  return true;
 }
 
 /// Calls `move` for pieces of at most 2 GiB, the limit of MPI_Pack.
 template <typename Move>
 void TypedBuffer::each_piece(Move move) {
-  if (!packed_ || element_bytes_ == 0) return;
+  if (element_bytes_ == 0) return;
   MPI_Aint least = 0;
   MPI_Aint extent = 0;
   check(PMPI_Type_get_extent(type_, &least, &extent), "MPI_Type_get_extent");
@@ -135,14 +128,14 @@ void TypedBuffer::each_piece(Move move) {
   }
 }
 
-void TypedBuffer::pack() {
+void TypedBuffer::pack_all() {
   each_piece([&](std::byte* elements, int count, std::byte* packed, int bytes) {
     int position = 0;
     check(PMPI_Pack(elements, count, type_, packed, bytes, &position, MPI_COMM_SELF), "MPI_Pack");
   });
 }
 
-void TypedBuffer::unpack() {
+void TypedBuffer::unpack_all() {
   each_piece([&](std::byte* elements, int count, std::byte* packed, int bytes) {
     int position = 0;
     check(PMPI_Unpack(packed, bytes, &position, elements, count, type_, MPI_COMM_SELF), "MPI_Unpack");

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "ddl/data_type.hpp"
+#include "ddl/topology/as_index.hpp"
 
 namespace ddl::mpi {
 
@@ -17,25 +18,46 @@ namespace ddl::mpi {
 class TypedBuffer {
  public:
   /// Returns nothing for types that MPI refuses or whose size exceeds 2 GiB. `data` must not be MPI_IN_PLACE.
-  static std::optional<TypedBuffer> of(const void* data, std::int64_t count, MPI_Datatype type);
+  /// `plain`: `plain_bytes(type)`.
+  static std::optional<TypedBuffer> of(const void* data, std::int64_t count, MPI_Datatype type,
+                                       std::size_t plain) {
+    // `data` is written to only by `unpack`.
+    TypedBuffer buffer(static_cast<std::byte*>(const_cast<void*>(data)), count, type, plain);
+    if (plain == 0 && !buffer.gather()) return std::nullopt;
+    return buffer;
+  }
 
   [[nodiscard]] std::size_t bytes() const noexcept { return bytes_; }
   /// The packed bytes, or the user's memory if nothing is packed.
   [[nodiscard]] std::byte* data() const noexcept { return packed_ ? packed_.get() : data_; }
 
   /// Copies the user's elements to `data()`. To be called before reading `data()`.
-  void pack();
+  void pack() {
+    if (packed_) pack_all();
+  }
   /// Copies `data()` to the user's elements. To be called after writing `data()`.
-  void unpack();
+  void unpack() {
+    if (packed_) unpack_all();
+  }
 
  private:
-  std::byte* data_ = nullptr;
-  std::int64_t count_ = 0;
-  std::size_t element_bytes_ = 0;
-  std::size_t bytes_ = 0;
-  MPI_Datatype type_ = MPI_DATATYPE_NULL;
+  TypedBuffer(std::byte* data, std::int64_t count, MPI_Datatype type, std::size_t element_bytes)
+      : data_(data),
+        count_(count),
+        element_bytes_(element_bytes),
+        bytes_(as_index(count) * element_bytes),
+        type_(type) {}
+
+  std::byte* data_;
+  std::int64_t count_;
+  std::size_t element_bytes_;
+  std::size_t bytes_;
+  MPI_Datatype type_;
   std::unique_ptr<std::byte[]> packed_;  // null: the elements are contiguous
 
+  bool gather();
+  void pack_all();
+  void unpack_all();
   template <typename Move>
   void each_piece(Move move);
 };
