@@ -22,9 +22,10 @@ constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
 /// Limit for messages in shared memory that are copied all the same: their sender need not wait until they
 /// have been read.
 constexpr std::size_t most_copied_bytes = std::size_t{16} << 10;
-/// The first bytes of a message that are fetched while its notice is awaited, so that they do not come after
-/// it. With more, the sender lost cache lines that it still had to write.
-constexpr std::size_t most_ahead = 256;
+/// How much of a message is fetched while its notice is awaited, so that it does not come after it: all of a
+/// short one, of others the beginning. More takes cache lines away from a sender that still writes them.
+constexpr std::size_t most_fetched = 512;
+constexpr std::size_t fetched_of_longer = 128;
 constexpr std::size_t cache_line = 64;
 
 }  // namespace
@@ -464,7 +465,7 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
 const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
                                      int& idle) const {
   const bool has_parcel = bytes > Notice::most_inline && bytes <= parcels_.block_bytes();
-  const std::size_t ahead = has_parcel ? std::min(bytes, most_ahead) : 0;
+  const std::size_t ahead = !has_parcel ? 0 : bytes <= most_fetched ? bytes : fetched_of_longer;
   const Notice* notice = peer.arrived();
   for (; notice == nullptr && idle < spins_; ++idle) {
     for (std::size_t at = 0; at < ahead; at += cache_line) __builtin_prefetch(peer.arrived_parcel() + at);
