@@ -18,6 +18,7 @@
 #include "collectives/communicator/reproducible_reductions.hpp"
 #include "collectives/communicator/request.hpp"
 #include "collectives/executor/engine.hpp"
+#include "collectives/system/mutex.hpp"
 #include "ddl/data_type.hpp"
 #include "ddl/topology/rank_map.hpp"
 
@@ -140,7 +141,7 @@ class CommunicatorImpl : public std::enable_shared_from_this<CommunicatorImpl> {
   std::shared_ptr<ReproducibleReductions> reproducible_;  // null if reductions follow their plans' order
 
   // Held while a call gets its number and its program, so that numbers follow the order of calls.
-  std::mutex order_mutex_;
+  Mutex order_mutex_;
   std::uint64_t sequence_ = 0;
   std::map<std::shared_ptr<const ChosenPlan>, Agreed> agreed_;
   std::map<Key, CachedProgram> programs_;

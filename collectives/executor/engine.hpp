@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "collectives/executor/operation.hpp"
+#include "collectives/system/mutex.hpp"
 #include "collectives/timeline/run_recorder.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
@@ -65,7 +66,7 @@ class Token {
  private:
   void hold() { holder_.store(std::this_thread::get_id(), std::memory_order_relaxed); }
 
-  std::mutex mutex_;
+  Mutex mutex_;
   std::atomic<std::thread::id> holder_;
 };
 
