@@ -104,7 +104,7 @@ OperationState& Driver::begin(const Call& call, std::shared_ptr<WorkState> work)
   OperationState& operation = free_operation();
   operation.work = std::move(work);
   try {
-    operation.kept = call;
+    operation.keep(call);
     place(operation, operation.kept);
   } catch (...) {  // no memory is left
     operation.begun = Ticks::now();

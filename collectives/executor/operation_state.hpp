@@ -125,6 +125,10 @@ struct OperationState {
   std::size_t work_bytes = 0;
 
   [[nodiscard]] Call& call() const noexcept { return *placed; }
+  void keep(Call call) {
+    kept = std::move(call);
+    placed = &kept;
+  }
   [[nodiscard]] const PreparedProgram& program() const noexcept { return *call().program; }
 
   /// Copies to the call's output. `by`: for output that stays in the caches.

@@ -400,8 +400,7 @@ OperationState* Driver::run_small(Call& call) {
     return nullptr;
   }
   OperationState& operation = *std::exchange(small_, nullptr);
-  operation.kept = std::move(call);
-  operation.placed = &operation.kept;
+  operation.keep(std::move(call));
   begin_from(operation, done);
   return &operation;
 }

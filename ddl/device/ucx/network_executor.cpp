@@ -45,7 +45,7 @@ void NetworkExecutor::run(const collectives::Call& call) {
 
 void NetworkExecutor::start(const collectives::Call& call) {
   const collectives::PreparedProgram& program = *call.program;
-  state_.call = call;
+  state_.keep(call);
   state_.element = size_of(call.type);
   if (program.scratch() * state_.element > scratch_bytes_) {
     fail_with(ErrorCode::internal, "a program takes {} bytes of scratch memory, of {}",
@@ -105,7 +105,7 @@ void NetworkExecutor::post_receives() {
 /// Queues a step's kernel or copy on the stream.
 void NetworkExecutor::queue(std::uint32_t index) {
   const topology::Step& step = state_.step(index);
-  const ReduceOp op = state_.call.op;
+  const ReduceOp op = state_.call().op;
   std::byte* const to = state_.target_of(index);
   if (step.kind == StepKind::copy) {
     check_cuda(cudaMemcpyAsync(to, state_.source_of(index), state_.bytes_of(index), cudaMemcpyDeviceToDevice,
@@ -124,7 +124,7 @@ void NetworkExecutor::queue(std::uint32_t index) {
     combination.sources[1] = step.kind == StepKind::receive_reduce ? state_.blocks[state_.way(index).slot]
                                                                    : state_.source_of(index);
   }
-  collectives::device::launch_combine(combination, state_.call.type, op, stream());
+  collectives::device::launch_combine(combination, state_.call().type, op, stream());
   queued(index);
 }
 
