@@ -20,7 +20,7 @@ constexpr std::size_t most_receives_looked_at = 16;
 constexpr int spins_between_looks = 64;
 constexpr int others_between_looks = 16;
 
-[[gnu::tls_model("initial-exec")]] thread_local constinit Meanwhile::Look current = nullptr;
+thread_local constinit Meanwhile::Look current = nullptr;
 
 constexpr auto shortest_stay = std::chrono::milliseconds(5);
 /// With more members per core every core is busy, and counting them costs more than it gains.

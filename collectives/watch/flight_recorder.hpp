@@ -38,7 +38,7 @@ class CallsFor {
   [[nodiscard]] static CallPurpose now() noexcept { return now_; }
 
  private:
-  [[gnu::tls_model("initial-exec")]] inline static thread_local CallPurpose now_ = CallPurpose::user;
+  inline static thread_local CallPurpose now_ = CallPurpose::user;
   CallPurpose before_;
 };
 
