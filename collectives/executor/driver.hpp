@@ -120,6 +120,7 @@ class Driver {
                        std::span<std::byte* const> targets, int divisor);
   void combine(OperationState& operation, std::uint32_t first);
   [[nodiscard]] bool is_small(const Call& call) const;
+  void prepare_first_send(const Call& call);
   [[nodiscard]] std::uint32_t run_in_order(OperationState& operation);
   [[nodiscard]] const std::byte* await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
                                              int& idle) const;

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "collectives/system/processor.hpp"
 #include "collectives/transports/shared_memory/host_memory.hpp"
 
 namespace ddl::collectives {
@@ -135,7 +136,6 @@ class Staging {
   };
 
   static constexpr std::size_t page = 4096;
-  static constexpr std::size_t cache_line = 64;
   static constexpr std::size_t least_messages = 6;
   static constexpr std::size_t blocks_per_slab = 4;
   /// So that copies stay in a core's cache.

@@ -22,11 +22,9 @@ constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
 /// Limit for messages in shared memory that are copied all the same: their sender need not wait until they
 /// have been read.
 constexpr std::size_t most_copied_bytes = std::size_t{16} << 10;
-/// How much of a message is fetched while its notice is awaited, so that it does not come after it: all of a
-/// short one, of others the beginning. More takes cache lines away from a sender that still writes them.
-constexpr std::size_t most_fetched = 512;
+/// How much of a message longer than `MemberLink::most_fetched` is fetched while it is awaited. More takes
+/// cache lines away from a sender that still writes them.
 constexpr std::size_t fetched_of_longer = 128;
-constexpr std::size_t cache_line = 64;
 
 }  // namespace
 
@@ -386,11 +384,22 @@ inline bool Driver::is_small(const Call& call) const {
   return is_copied && !program.lends() && program.count() * element <= most_small_bytes;
 }
 
+/// The cache lines are on their way while the call is placed.
+inline void Driver::prepare_first_send(const Call& call) {
+  const PreparedProgram& program = *call.program;
+  const Step& first = program.step(0);
+  const std::size_t bytes = first.size() * size_of(call.type);
+  if (first.kind == StepKind::send && bytes <= parcels_.block_bytes()) {
+    link(program.way(0).member).prepare_small(bytes);
+  }
+}
+
 OperationState* Driver::run_small(Call& call) {
   if (!is_small(call)) {
     call.enter(recorder_);
     return &begin(call, nullptr);
   }
+  prepare_first_send(call);
   if (small_ == nullptr) small_ = &free_operation();
   place(*small_, call);
   const std::uint32_t done = run_in_order(*small_);
@@ -463,11 +472,12 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
 /// The peer's message, if it arrives within the spin limit and before any other one; else null.
 const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
                                      int& idle) const {
+  // With the notice, so that they do not come after it.
   const bool has_parcel = bytes > Notice::most_inline && bytes <= parcels_.block_bytes();
-  const std::size_t ahead = !has_parcel ? 0 : bytes <= most_fetched ? bytes : fetched_of_longer;
+  const std::size_t fetched = !has_parcel ? 0 : bytes <= MemberLink::most_fetched ? bytes : fetched_of_longer;
   const Notice* notice = peer.arrived();
   for (; notice == nullptr && idle < spins_; ++idle) {
-    for (std::size_t at = 0; at < ahead; at += cache_line) __builtin_prefetch(peer.arrived_parcel() + at);
+    fetch(peer.arrived_parcel(), fetched);
     pause_briefly();
     notice = peer.arrived();
   }

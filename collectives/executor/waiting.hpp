@@ -6,20 +6,11 @@
 #include <chrono>
 #include <vector>
 
+#include "collectives/system/processor.hpp"
 #include "collectives/transports/network/network.hpp"
 #include "topology/discovery/sysfs.hpp"
 
 namespace ddl::collectives {
-
-inline void pause_briefly() noexcept {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");  // "yield" does nothing on most cores
-#elif defined(__powerpc64__)
-  asm volatile("or 27,27,27" ::: "memory");  // "yield": leaves the core to its other threads
-#endif
-}
 
 /// While one lives, unbounded waits of the engine in its thread call `at` often, and sleep for 5 ms at most:
 /// for callers that must also make progress elsewhere while they wait, for example on MPI's messages.

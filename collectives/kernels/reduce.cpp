@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "collectives/kernels/kernel_table.hpp"
+#include "collectives/system/processor.hpp"
 
 #if defined(DDL_X86_KERNELS)
 #include <cpuid.h>
@@ -12,8 +13,6 @@
 
 namespace ddl::collectives {
 namespace {
-
-constexpr std::size_t cache_line = 64;
 
 static_assert(static_cast<std::size_t>(DataType::u8) == 0 && static_cast<std::size_t>(DataType::i32) == 1 &&
               static_cast<std::size_t>(DataType::i64) == 2 && static_cast<std::size_t>(DataType::f32) == 3 &&
