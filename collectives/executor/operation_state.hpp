@@ -241,7 +241,7 @@ class MemberLink {
     ++written_;
     memory_.ring(peer);
   }
-  /// How many bytes of a message are fetched before they are needed.
+  /// How many bytes of a message are fetched before they are needed: more gained nothing, or lost.
   static constexpr std::size_t most_fetched = 512;
   /// Begins to take the cache lines that `send_small` will write away from the peer.
   void prepare_small(std::size_t bytes) noexcept {

@@ -22,9 +22,6 @@ constexpr std::size_t most_small_bytes = std::size_t{256} << 10;
 /// Limit for messages in shared memory that are copied all the same: their sender need not wait until they
 /// have been read.
 constexpr std::size_t most_copied_bytes = std::size_t{16} << 10;
-/// How much of a message longer than `MemberLink::most_fetched` is fetched while it is awaited. More takes
-/// cache lines away from a sender that still writes them.
-constexpr std::size_t fetched_of_longer = 128;
 
 }  // namespace
 
@@ -472,12 +469,12 @@ std::uint32_t Driver::run_in_order(OperationState& operation) {
 /// The peer's message, if it arrives within the spin limit and before any other one; else null.
 const std::byte* Driver::await_small(const MemberLink& peer, const MessageTag& tag, std::size_t bytes,
                                      int& idle) const {
-  // With the notice, so that they do not come after it.
-  const bool has_parcel = bytes > Notice::most_inline && bytes <= parcels_.block_bytes();
-  const std::size_t fetched = !has_parcel ? 0 : bytes <= MemberLink::most_fetched ? bytes : fetched_of_longer;
+  // The message comes with the notice, not after it. While a longer one is written, its sender needs the
+  // lines.
+  const bool is_fetched = bytes > Notice::most_inline && bytes <= MemberLink::most_fetched;
   const Notice* notice = peer.arrived();
   for (; notice == nullptr && idle < spins_; ++idle) {
-    fetch(peer.arrived_parcel(), fetched);
+    if (is_fetched) fetch(peer.arrived_parcel(), bytes);
     pause_briefly();
     notice = peer.arrived();
   }
