@@ -251,7 +251,7 @@ const CommunicatorImpl::CachedProgram& CommunicatorImpl::program_for(const Reque
     return recent->second;
   } catch (const std::exception& problem) {
     // The other ranks may succeed, and would wait for this one.
-    job_->engine().recorder().called(id_of(request));
+    if (!request.part_of) job_->engine().recorder().called(id_of(request));
     throw Error(job_->give_up(id_of(request), rank(), problem));
   }
 }

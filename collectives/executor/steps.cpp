@@ -383,12 +383,10 @@ inline bool Driver::is_small(const Call& call) const {
 
 /// The cache lines are on their way while the call is placed.
 inline void Driver::prepare_first_send(const Call& call) {
-  const PreparedProgram& program = *call.program;
-  const Step& first = program.step(0);
-  const std::size_t bytes = first.size() * size_of(call.type);
-  if (first.kind == StepKind::send && bytes <= parcels_.block_bytes()) {
-    link(program.way(0).member).prepare_small(bytes);
-  }
+  const std::span<const Step> steps = call.program->steps();
+  if (steps.empty() || steps[0].kind != StepKind::send) return;
+  const std::size_t bytes = steps[0].size() * size_of(call.type);
+  if (bytes <= parcels_.block_bytes()) link(call.program->way(0).member).prepare_small(bytes);
 }
 
 OperationState* Driver::run_small(Call& call) {
