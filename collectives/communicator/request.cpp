@@ -34,8 +34,8 @@ void require_root(const CallName& name, Place place, int root) {
 std::size_t bytes_of(const CallName& name, std::size_t pieces, std::size_t count, std::size_t element) {
   // No process can have half of all addresses, and the rest leaves room for sums.
   constexpr std::size_t most = std::numeric_limits<std::size_t>::max() / 2;
-  std::size_t bytes =
-      0;  // found without a division, which takes as long as the rest of a small call's checks
+  // Without a division, which would take as long as a small call's other checks.
+  std::size_t bytes = 0;
   if (!__builtin_mul_overflow(count, element, &bytes) && !__builtin_mul_overflow(bytes, pieces, &bytes) &&
       bytes <= most) {
     return bytes;
