@@ -15,6 +15,7 @@
 #include "collectives/communicator/communicator_impl.hpp"
 #include "collectives/executor/waiting.hpp"
 #include "ddl/mpi_interposer/interposer.hpp"
+#include "ddl/mpi_interposer/program_memory.hpp"
 #include "ddl/mpi_interposer/typed_buffer.hpp"
 
 namespace ddl::mpi {
@@ -27,6 +28,7 @@ struct Call {
   Function function;
   const Interposer::Known& known;
   Tally& tally;
+  const Context& context;
 
   [[nodiscard]] CommunicatorImpl& communicator() const noexcept { return *known.served->communicator; }
   [[nodiscard]] collectives::Place place() const noexcept { return communicator().place(); }
@@ -37,10 +39,12 @@ struct Call {
   }
 
   /// `bytes` is as for `is_worth`: all ranks see the same, so no rank waits for one that has nothing to send.
-  void run(const collectives::Request& request, std::size_t bytes) const {
+  void run(collectives::Request request, std::size_t bytes) const {
     const collectives::Meanwhile meanwhile(&Interposer::drive_mpi);
     tally.served(function, bytes);
-    if (bytes != 0) communicator().run(request);
+    if (bytes == 0) return;
+    const ProgramMemory::Leases leases = ProgramMemory::of_process().lease(request, context);
+    communicator().run(request);
   }
 };
 
@@ -74,10 +78,11 @@ int serve(Function function, Elements elements, Attempt (*attempt)(const Call&, 
   } else {
     const int result = Interposer::guarded(comm, [&] {
       if (known == nullptr && comm != MPI_COMM_NULL) known = &interposer->find(comm, elements.type);
-      passed_on = known == nullptr ? PassedOn::arguments
-                  : !known->served->communicator
-                      ? PassedOn::communicator
-                      : attempt(Call{function, *known, interposer->tally()}, arguments...);
+      passed_on =
+          known == nullptr ? PassedOn::arguments
+          : !known->served->communicator
+              ? PassedOn::communicator
+              : attempt(Call{function, *known, interposer->tally(), interposer->context()}, arguments...);
       return MPI_SUCCESS;
     });
     if (!passed_on) return result;

@@ -12,22 +12,22 @@
 namespace ddl::mpi {
 namespace {
 
-/// Reads DDL_MPI_SERVE. Throws an agreed error if its value is invalid or differs on any rank. Uses MPI
-/// instead of the engine, so that the program's first collective has the engine's first sequence number.
-bool read_serves_all() {
-  const char* const text = std::getenv("DDL_MPI_SERVE");
-  const std::string_view value = text == nullptr ? "faster" : text;
-  const int own = value == "faster" ? 0 : value == "all" ? 1 : 2;
+/// Whether the variable has the second of the two values; the first is its default. Throws an agreed error if
+/// its value is invalid or differs on any rank. Uses MPI instead of the engine, so that the program's first
+/// collective has the engine's first sequence number.
+bool read_choice(const char* variable, std::string_view first, std::string_view second) {
+  const char* const text = std::getenv(variable);
+  const std::string_view value = text == nullptr ? first : text;
+  const int own = value == first ? 0 : value == second ? 1 : 2;
   std::array<int, 2> greatest{own, -own};
   PMPI_Allreduce(MPI_IN_PLACE, greatest.data(), 2, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (greatest[0] == 2) {
     fail_agreed(ErrorCode::invalid_argument,
-                "DDL_MPI_SERVE: found '{}'{}, expected 'faster' (what MPI is faster at is left to it) or "
-                "'all'",
-                value, own == 2 ? "" : " here, and something else on another rank");
+                "{}: found '{}'{}, expected '{}' or '{}' (libddl_mpi's README.md)", variable, value,
+                own == 2 ? "" : " here, and something else on another rank", first, second);
   }
   if (greatest[0] != -greatest[1]) {
-    fail_agreed(ErrorCode::mismatch, "DDL_MPI_SERVE is not the same on all ranks: set it to the same value");
+    fail_agreed(ErrorCode::mismatch, "{} is not the same on all ranks: set it to the same value", variable);
   }
   return own == 1;
 }
@@ -66,7 +66,8 @@ void Interposer::start() {
 void Interposer::stop() { delete current_.exchange(nullptr); }
 
 Interposer::Interposer() : context_(Context::from_environment()), tally_(!calls_may_be_concurrent()) {
-  serves_all_ = read_serves_all();
+  serves_all_ = read_choice("DDL_MPI_SERVE", "faster", "all");
+  read_choice("DDL_MPI_MEMORY", "shared", "private");  // for ProgramMemory
   PMPI_Comm_dup(MPI_COMM_SELF, &silent_);
   const auto forgotten = [](MPI_Comm, int, void* value, void*) {
     // `current` is null during MPI_Finalize, when the Interposer and its communicators are gone.

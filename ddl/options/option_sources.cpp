@@ -21,9 +21,9 @@ namespace {
 
 /// Variables that are read elsewhere: by the start-up without mpirun, libddl_mpi, ddl.py, and this project's
 /// scripts and tests.
-constexpr std::array<std::string_view, 9> other_variables = {
-    "DDL_OPTIONS", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE",  "DDL_LIBRARY",
-    "DDL_BIN",     "DDL_NMT",    "DDL_RANKS",  "DDL_FAULT_MARK",
+constexpr std::array<std::string_view, 10> other_variables = {
+    "DDL_OPTIONS", "DDL_OTHERS", "DDL_SOCKET", "DDL_MPI_SERVE", "DDL_MPI_MEMORY",
+    "DDL_LIBRARY", "DDL_BIN",    "DDL_NMT",    "DDL_RANKS",     "DDL_FAULT_MARK",
 };
 constexpr std::array<std::string_view, 4> other_beginnings = {"DDL_TEST_", "DDL_FAKE_", "DDL_FUZZ_",
                                                               "DDL_EMULATED"};
