@@ -73,9 +73,20 @@ bool may_be_large(const void* data) {
   return data != nullptr && reinterpret_cast<std::uintptr_t>(data) % ProgramMemory::smallest_page == 0;
 }
 
+/// The largest block that was freed, up to the size that glibc may keep.
+std::atomic<std::size_t> largest_freed = 0;
+
+/// Lets glibc keep a block as large as one that was freed, as it would without this library. It has blocks
+/// from mmap until the largest that was freed is as large, and an aligned one takes a page more than is
+/// counted when it is freed: it would never keep any.
+void keep_such_blocks(const Allocator& allocator, std::size_t bytes) {
+  constexpr std::size_t most_kept = std::size_t{32} << 20;
+  if (bytes <= largest_freed.load(std::memory_order_relaxed) || bytes > most_kept) return;
+  largest_freed.store(bytes, std::memory_order_relaxed);
+  allocator.free(allocator.malloc(bytes + 3 * ProgramMemory::of_process().page()));
+}
+
 void* allocate_zeros(const Allocator& allocator, std::size_t bytes) {
-  // What malloc has from the system is zero: from here on it is better to ask the system than to write.
-  constexpr std::size_t least_dropped = std::size_t{1} << 20;
   bool is_zero = false;
   void* const block = allocate_pages(1, bytes, [&](std::size_t alignment, std::size_t whole) {
     is_zero = alignment == 1;
@@ -83,7 +94,10 @@ void* allocate_zeros(const Allocator& allocator, std::size_t bytes) {
   });
   if (block == nullptr || is_zero) return block;
   const std::size_t whole = ProgramMemory::of_process().whole_pages(bytes);
-  if (bytes < least_dropped || madvise(block, whole, MADV_DONTNEED) != 0) std::memset(block, 0, whole);
+  // Such a block is new from the system, unless the allocator is another one. Written to, it would take up
+  // memory.
+  const bool is_new = bytes > largest_freed.load(std::memory_order_relaxed);
+  if (!is_new || madvise(block, whole, MADV_DONTNEED) != 0) std::memset(block, 0, whole);
   return block;
 }
 
@@ -120,8 +134,11 @@ extern "C" {
 }
 
 [[gnu::visibility("default")]] void free(void* data) {
-  if (may_be_large(data)) ProgramMemory::of_process().remove(data, false);
-  if (const Allocator* const allocator = next()) allocator->free(data);
+  const std::size_t bytes = may_be_large(data) ? ProgramMemory::of_process().remove(data, false) : 0;
+  const Allocator* const allocator = next();
+  if (allocator == nullptr) return;
+  allocator->free(data);
+  keep_such_blocks(*allocator, bytes);
 }
 
 [[gnu::visibility("default")]] void* memalign(std::size_t alignment, std::size_t bytes) {

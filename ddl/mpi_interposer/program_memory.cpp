@@ -144,19 +144,20 @@ void ProgramMemory::add(void* block, std::size_t bytes) noexcept {
   }
 }
 
-void ProgramMemory::remove(void* block, bool keeps) noexcept {
-  if (Lock::is_held) return;
+std::size_t ProgramMemory::remove(void* block, bool keeps) noexcept {
+  if (Lock::is_held) return 0;
   const auto place = static_cast<Place>(block);
   for (;;) {
     decltype(moved_)::node_type node;
     {
       const Lock lock(*this);
       const auto found = blocks_.find(place);
-      if (found == blocks_.end()) return;
+      if (found == blocks_.end()) return 0;
+      const std::size_t bytes = found->second.bytes;
       const auto first = moved_.lower_bound(place);
-      if (first == moved_.end() || first->first >= place + found->second.bytes) {
+      if (first == moved_.end() || first->first >= place + bytes) {
         blocks_.erase(found);
-        return;
+        return bytes;
       }
       node = moved_.extract(first);
     }

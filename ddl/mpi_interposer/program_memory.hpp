@@ -47,8 +47,8 @@ class ProgramMemory {
   /// Adds a block that starts with a page, and of which all pages are the program's.
   void add(void* block, std::size_t bytes) noexcept;
   /// Removes a block, if there is one that starts at the address, and makes its pages private again.
-  /// `keeps`: with their contents, not zeroed.
-  void remove(void* block, bool keeps) noexcept;
+  /// `keeps`: with their contents, not zeroed. Returns its size, or 0.
+  std::size_t remove(void* block, bool keeps) noexcept;
 
   /// The shared memory of a call's buffers, to be kept until the call is over.
   using Leases = std::array<std::shared_ptr<std::byte>, 2>;
