@@ -165,7 +165,7 @@ ServedSizes Interposer::sizes_of(collectives::CommunicatorImpl& engine, MPI_Comm
   }
   // Other ranks may have measured with others, and found something else.
   PMPI_Bcast(&known, sizeof known, MPI_BYTE, 0, communicator);
-  if (!known.is_known) known.sizes = ServedSizes::measured(engine, communicator);
+  if (!known.is_known) known.sizes = ServedSizes::measured(engine, communicator, context_);
   const std::lock_guard lock(mutex_);
   return measured_[std::move(hosts)] = known.sizes;
 }

@@ -21,9 +21,9 @@
 
 #include "collectives/communicator/request.hpp"
 #include "ddl/context.hpp"
-#include "ddl/error.hpp"
 #include "ddl/log.hpp"
 #include "ddl/shared_buffer.hpp"
+#include "topology/refuse.hpp"
 
 namespace ddl::mpi {
 namespace {
@@ -56,6 +56,11 @@ bool has_pinned_pages() {
   return false;
 }
 
+bool wants_private() {
+  const char* const variable = std::getenv("DDL_MPI_MEMORY");
+  return variable != nullptr && std::string_view(variable) == "private";
+}
+
 /// Moves a mapping to the address. Not by the function mremap, which Open MPI replaces by one that loses the
 /// address.
 bool mapped_at(std::byte* place, void* mapping, std::size_t bytes) noexcept {
@@ -86,11 +91,7 @@ bool map_shared(std::byte* place, std::size_t bytes, std::byte* memory) {
     munmap(again, bytes);
     // The kernel may have unmapped the place before it failed.
     if (map_private(place, bytes, memory)) return false;
-    throw Error(
-        ErrorCode::transport,
-        fmt::format(
-            "libddl_mpi: the contents of a buffer of {} bytes are lost: the system has no memory left",
-            bytes));
+    fail_with(ErrorCode::transport, "the system has no memory left: a buffer of {} bytes is lost", bytes);
   }
   madvise(place, bytes, MADV_DODUMP);  // memory of other ranks is not dumped, but this is the program's
   return true;
@@ -126,12 +127,18 @@ ProgramMemory& ProgramMemory::of_process() noexcept {
 }
 
 ProgramMemory::ProgramMemory()
-    : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))), least_moved_(8 * page_) {
-  const char* const variable = std::getenv("DDL_MPI_MEMORY");
-  const bool is_private = variable != nullptr && std::string_view(variable) == "private";
-  least_block_ = is_private ? SIZE_MAX : 16 * page_;
+    : page_(static_cast<std::size_t>(sysconf(_SC_PAGESIZE))),
+      is_private_(wants_private()),
+      least_block_(is_private_ ? SIZE_MAX : 16 * page_),
+      least_moved_(8 * page_) {
   pthread_atfork([] { of_process().before_fork(); }, [] { of_process().after_fork(false); },
                  [] { of_process().after_fork(true); });
+}
+
+std::string ProgramMemory::obstacle() const {
+  if (is_private_) return "DDL_MPI_MEMORY=private";
+  if (drives_gpus()) return "a driver of GPUs may know the addresses of pages";
+  return has_pinned_pages() ? "the process has pinned or locked pages" : "";
 }
 
 void ProgramMemory::add(void* block, std::size_t bytes) noexcept {
@@ -242,24 +249,21 @@ void ProgramMemory::move(Place data, std::size_t bytes, const Context& context) 
     if (!moves_ || find(place, bytes) || !holds_parts_whole(data, bytes)) return;
   }
   std::shared_ptr<std::byte> memory;
-  std::string obstacle;
+  std::string reason = obstacle();
   try {
-    obstacle = drives_gpus()        ? "a driver of GPUs may know the addresses of its pages"
-               : has_pinned_pages() ? "the process has pinned or locked pages"
-                                    : "";
-    if (obstacle.empty())
+    if (reason.empty())
       memory = std::static_pointer_cast<std::byte>(allocate_bytes(context, bytes).release());
   } catch (const Error& error) {
-    obstacle = error.what();
+    reason = error.what();
   }
-  if (obstacle.empty() && !map_shared(data, bytes, memory.get())) obstacle = "it cannot be mapped";
+  if (reason.empty() && !map_shared(data, bytes, memory.get())) reason = "it cannot be mapped";
+  if (!reason.empty()) {
+    context.log().debug(fmt::format("memory from malloc stays private from now on: {}", reason));
+  }
   std::map<Place, Moved> parts;  // their memory is released without the lock
   const Lock lock(*this);
-  if (!obstacle.empty()) {
-    moves_ = false;
-    context.log().debug(fmt::format("memory from malloc is not shared from now on: {}", obstacle));
-    return;
-  }
+  moves_ = reason.empty();
+  if (!moves_) return;
   for (auto part = moved_.lower_bound(data); part != moved_.end() && part->first < data + bytes;) {
     parts.insert(moved_.extract(part++));
   }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 
 namespace ddl {
 class Context;
@@ -43,6 +44,9 @@ class ProgramMemory {
   [[nodiscard]] std::size_t whole_pages(std::size_t bytes) const noexcept {
     return (bytes + page_ - 1) / page_ * page_;
   }
+
+  /// Why no memory is moved at present; empty if it is.
+  [[nodiscard]] std::string obstacle() const;
 
   /// Adds a block that starts with a page, and of which all pages are the program's.
   void add(void* block, std::size_t bytes) noexcept;
@@ -87,8 +91,9 @@ class ProgramMemory {
   void after_fork(bool is_child) noexcept;
 
   const std::size_t page_;
+  const bool is_private_;  // DDL_MPI_MEMORY
+  const std::size_t least_block_;
   const std::size_t least_moved_;
-  std::size_t least_block_;
   std::mutex moving_;  // taken before `mutex_`
   std::mutex mutex_;
   bool moves_ = true;

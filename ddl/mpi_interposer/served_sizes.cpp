@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "collectives/communicator/communicator_impl.hpp"
+#include "ddl/mpi_interposer/program_memory.hpp"
+#include "ddl/shared_buffer.hpp"
 
 namespace ddl::mpi {
 namespace {
@@ -33,8 +35,10 @@ double median(std::span<double> values) {
 /// Calls a function both ways, and compares the times.
 class Trial {
  public:
-  Trial(collectives::CommunicatorImpl& engine, MPI_Comm communicator)
-      : engine_(engine), communicator_(communicator), in_(most_bytes), out_(most_bytes + shift) {
+  Trial(collectives::CommunicatorImpl& engine, MPI_Comm communicator, const Context& context)
+      : engine_(engine), communicator_(communicator), private_(all_bytes) {
+    if (ProgramMemory::of_process().obstacle().empty()) shared_ = allocate_bytes(context, all_bytes);
+    use(private_.data());
     // So that the memory for copies is mapped and the way of copying is chosen: else small calls look slow.
     each_ = most_bytes / as_index(engine_.size()) / sizeof(float);
     for (int i = 0; i < 4 && each_ != 0; ++i) by_engine(Function::allgather);
@@ -45,6 +49,9 @@ class Trial {
     each_ = std::max<std::size_t>(bytes / ranks / sizeof(float), 1);
     all_ = std::max(bytes / sizeof(float), std::size_t{1});
     if (each_ * ranks * sizeof(float) > most_bytes) return true;  // has too many ranks
+    // The memory that a program's buffers of this size come to be in.
+    const bool is_shared = shared_.size() != 0 && bytes >= ProgramMemory::of_process().least_block();
+    use(is_shared ? shared_.data() : private_.data());
     for (int warm_up = 0; warm_up < 2; ++warm_up) {
       by_engine(function);
       by_mpi(function);
@@ -67,11 +74,18 @@ class Trial {
   [[nodiscard]] double spent() const noexcept { return spent_; }
 
  private:
+  static constexpr std::size_t all_bytes = 2 * most_bytes + shift;
+
+  void use(std::byte* memory) noexcept {
+    in_ = memory;
+    to_ = memory + most_bytes;
+  }
+
   /// Seconds of two calls.
   double time(void (Trial::*call)(Function), Function function) {
     double seconds = 0;
     for (const std::size_t begin : {std::size_t{0}, shift}) {
-      to_ = out_.data() + begin;
+      to_ = in_ + most_bytes + begin;
       PMPI_Barrier(communicator_);
       const Clock::time_point start = Clock::now();
       (this->*call)(function);
@@ -91,20 +105,18 @@ class Trial {
     const collectives::Place place = engine_.place();
     switch (function) {
       case Function::allreduce:
-        return engine_.run(
-            collectives::all_reduce_request(in_.data(), to_, all_, DataType::f32, ReduceOp::sum));
+        return engine_.run(collectives::all_reduce_request(in_, to_, all_, DataType::f32, ReduceOp::sum));
       case Function::bcast:
-        return engine_.run(
-            collectives::broadcast_request(place, in_.data(), in_.data(), all_, DataType::f32, 0));
+        return engine_.run(collectives::broadcast_request(place, in_, in_, all_, DataType::f32, 0));
       case Function::reduce_scatter:
       case Function::reduce_scatter_block:
         return engine_.run(
-            collectives::reduce_scatter_request(place, in_.data(), to_, each_, DataType::f32, ReduceOp::sum));
+            collectives::reduce_scatter_request(place, in_, to_, each_, DataType::f32, ReduceOp::sum));
       case Function::allgather:
-        return engine_.run(collectives::all_gather_request(place, in_.data(), to_, each_, DataType::f32));
+        return engine_.run(collectives::all_gather_request(place, in_, to_, each_, DataType::f32));
       case Function::reduce:
         return engine_.run(
-            collectives::reduce_request(place, in_.data(), to_, all_, DataType::f32, ReduceOp::sum, 0));
+            collectives::reduce_request(place, in_, to_, all_, DataType::f32, ReduceOp::sum, 0));
     }
   }
 
@@ -113,29 +125,30 @@ class Trial {
     const int all = static_cast<int>(all_);
     switch (function) {
       case Function::allreduce:
-        PMPI_Allreduce(in_.data(), to_, all, MPI_FLOAT, MPI_SUM, communicator_);
+        PMPI_Allreduce(in_, to_, all, MPI_FLOAT, MPI_SUM, communicator_);
         break;
       case Function::bcast:
-        PMPI_Bcast(in_.data(), all, MPI_FLOAT, 0, communicator_);
+        PMPI_Bcast(in_, all, MPI_FLOAT, 0, communicator_);
         break;
       case Function::reduce_scatter:
       case Function::reduce_scatter_block:
-        PMPI_Reduce_scatter_block(in_.data(), to_, each, MPI_FLOAT, MPI_SUM, communicator_);
+        PMPI_Reduce_scatter_block(in_, to_, each, MPI_FLOAT, MPI_SUM, communicator_);
         break;
       case Function::allgather:
-        PMPI_Allgather(in_.data(), each, MPI_FLOAT, to_, each, MPI_FLOAT, communicator_);
+        PMPI_Allgather(in_, each, MPI_FLOAT, to_, each, MPI_FLOAT, communicator_);
         break;
       case Function::reduce:
-        PMPI_Reduce(in_.data(), to_, all, MPI_FLOAT, MPI_SUM, 0, communicator_);
+        PMPI_Reduce(in_, to_, all, MPI_FLOAT, MPI_SUM, 0, communicator_);
         break;
     }
   }
 
   collectives::CommunicatorImpl& engine_;
   MPI_Comm communicator_;
-  std::vector<std::byte> in_;
-  std::vector<std::byte> out_;
-  std::byte* to_ = out_.data();
+  std::vector<std::byte> private_;
+  SharedBuffer<std::byte> shared_;
+  std::byte* in_ = nullptr;
+  std::byte* to_ = nullptr;
   std::size_t each_ = 0;  // elements of a rank's piece
   std::size_t all_ = 0;
   std::vector<double> times_;  // of the engine, then of MPI
@@ -150,8 +163,9 @@ ServedSizes ServedSizes::all() noexcept {
   return sizes;
 }
 
-ServedSizes ServedSizes::measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator) {
-  Trial trial(engine, communicator);
+ServedSizes ServedSizes::measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator,
+                                  const Context& context) {
+  Trial trial(engine, communicator, context);
   ServedSizes sizes;
   sizes.by_function_.fill(1);  // what has no bytes needs no MPI
   // Of two sizes tried, each stands for those that are nearer to it; the first and last for all beyond.

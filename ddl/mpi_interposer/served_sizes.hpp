@@ -9,6 +9,10 @@
 
 #include "ddl/topology/as_index.hpp"
 
+namespace ddl {
+class Context;
+}
+
 namespace ddl::collectives {
 class CommunicatorImpl;
 }
@@ -32,10 +36,11 @@ class ServedSizes {
   static ServedSizes all() noexcept;
   /// Those at which the engine took at most 0.95 of MPI's time when both were tried, from 16 bytes to
   /// 4 MiB, each call after a barrier, by the medians of the slowest ranks' times. Collective
-  /// over `communicator`, whose ranks are `engine`'s. Takes some hundredths of a second on a host; over a
-  /// slow network no more sizes are tried after a second, and those that are left are served if the one
-  /// before them is. Throws what a collective throws.
-  static ServedSizes measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator);
+  /// over `communicator`, whose ranks are `engine`'s, in memory as `ProgramMemory` would have it. Takes some
+  /// hundredths of a second on a host; over a slow network no more sizes are tried after a second, and those
+  /// that are left are served if the one before them is. Throws what a collective throws.
+  static ServedSizes measured(collectives::CommunicatorImpl& engine, MPI_Comm communicator,
+                              const Context& context);
 
   /// `bytes`: of a rank's largest buffer, which is the same on all ranks.
   [[nodiscard]] bool include(Function function, std::size_t bytes) const noexcept {
