@@ -95,8 +95,7 @@ MpiBootstrap::MpiBootstrap(std::chrono::milliseconds deadline, MPI_Comm communic
 }
 
 void MpiBootstrap::join(MPI_Comm communicator) {
-  check_mpi(PMPI_Comm_dup(communicator, &communicator_), "MPI_Comm_dup");
-  check_mpi(PMPI_Comm_set_errhandler(communicator_, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  communicator_ = duplicate_of(communicator);
   check_mpi(PMPI_Comm_rank(communicator_, &rank_), "MPI_Comm_rank");
   check_mpi(PMPI_Comm_size(communicator_, &size_), "MPI_Comm_size");
 }

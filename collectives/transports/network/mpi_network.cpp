@@ -69,8 +69,7 @@ class MpiNetwork final : public Network {
     int provided = MPI_THREAD_SINGLE;
     check_mpi(PMPI_Query_thread(&provided), "MPI_Query_thread");
     any_thread_ = provided == MPI_THREAD_MULTIPLE;
-    communicators_.resize(as_index(tags_.copies()), MPI_COMM_NULL);
-    for (MPI_Comm& copy : communicators_) check_mpi(PMPI_Comm_dup(communicator, &copy), "MPI_Comm_dup");
+    for (int i = 0; i < tags_.copies(); ++i) communicators_.push_back(duplicate_of(communicator));
   }
 
   ~MpiNetwork() override {
@@ -256,6 +255,17 @@ class MpiNetwork final : public Network {
 
 void check_mpi(int result, const char* call) {
   if (result != MPI_SUCCESS) fail_with(ErrorCode::transport, "{} failed: {}", call, text_of(result));
+}
+
+MPI_Comm duplicate_of(MPI_Comm communicator) {
+  constexpr int tag = 0xdd1;
+  MPI_Group members = MPI_GROUP_NULL;
+  MPI_Comm duplicate = MPI_COMM_NULL;
+  check_mpi(PMPI_Comm_group(communicator, &members), "MPI_Comm_group");
+  check_mpi(PMPI_Comm_create_group(communicator, members, tag, &duplicate), "MPI_Comm_create_group");
+  PMPI_Group_free(&members);
+  check_mpi(PMPI_Comm_set_errhandler(duplicate, MPI_ERRORS_RETURN), "MPI_Comm_set_errhandler");
+  return duplicate;
 }
 
 std::unique_ptr<Network> make_mpi_network(MPI_Comm communicator) {
