@@ -14,6 +14,7 @@ namespace ddl {
 namespace {
 
 using collectives::check_mpi;
+using collectives::duplicate_of;
 
 /// Silences warnings of Open MPI, before MPI_Init. Does not override the user's settings.
 void quieten_open_mpi() {
