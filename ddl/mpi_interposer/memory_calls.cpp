@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -57,17 +58,18 @@ const Allocator* next() {
   return is_found.load(std::memory_order_acquire) || find_allocator() ? &next_allocator : nullptr;
 }
 
-/// A block of `allocate`, which gets an alignment and a number of bytes; of whole pages, if it is large.
-template <typename Allocate>
-void* allocate_pages(std::size_t alignment, std::size_t bytes, Allocate allocate) {
+/// Whether a block is to consist of whole pages.
+bool is_large(std::size_t bytes) {
+  return bytes >= ProgramMemory::smallest_block && bytes >= ProgramMemory::of_process().least_block() &&
+         bytes <= SIZE_MAX / 2;
+}
+
+void* allocate_pages(const Allocator& allocator, std::size_t alignment, std::size_t bytes) {
   ProgramMemory& memory = ProgramMemory::of_process();
-  if (bytes < memory.least_block() || bytes > SIZE_MAX / 2) return allocate(alignment, bytes);
-  void* const block = allocate(std::max(alignment, memory.page()), memory.whole_pages(bytes));
+  void* const block = allocator.memalign(std::max(alignment, memory.page()), memory.whole_pages(bytes));
   if (block != nullptr) memory.add(block, bytes);
   return block;
 }
-
-bool is_small(std::size_t bytes) { return bytes < ProgramMemory::smallest_block; }
 
 bool may_be_large(const void* data) {
   return data != nullptr && reinterpret_cast<std::uintptr_t>(data) % ProgramMemory::smallest_page == 0;
@@ -87,12 +89,8 @@ void keep_such_blocks(const Allocator& allocator, std::size_t bytes) {
 }
 
 void* allocate_zeros(const Allocator& allocator, std::size_t bytes) {
-  bool is_zero = false;
-  void* const block = allocate_pages(1, bytes, [&](std::size_t alignment, std::size_t whole) {
-    is_zero = alignment == 1;
-    return is_zero ? allocator.calloc(1, whole) : allocator.memalign(alignment, whole);
-  });
-  if (block == nullptr || is_zero) return block;
+  void* const block = allocate_pages(allocator, 1, bytes);
+  if (block == nullptr) return nullptr;
   const std::size_t whole = ProgramMemory::of_process().whole_pages(bytes);
   // Such a block is new from the system, unless the allocator is another one. Written to, it would take up
   // memory.
@@ -111,18 +109,15 @@ extern "C" {
 [[gnu::visibility("default")]] void* malloc(std::size_t bytes) {
   const Allocator* const allocator = next();
   if (allocator == nullptr) return nullptr;
-  if (is_small(bytes)) return allocator->malloc(bytes);
-  return allocate_pages(1, bytes, [&](std::size_t alignment, std::size_t whole) {
-    return alignment == 1 ? allocator->malloc(whole) : allocator->memalign(alignment, whole);
-  });
+  return is_large(bytes) ? allocate_pages(*allocator, 1, bytes) : allocator->malloc(bytes);
 }
 
 [[gnu::visibility("default")]] void* calloc(std::size_t count, std::size_t size) {
   const Allocator* const allocator = next();
   if (allocator == nullptr) return nullptr;
   std::size_t bytes = 0;
-  const bool is_too_large = __builtin_mul_overflow(count, size, &bytes);
-  return is_too_large || is_small(bytes) ? allocator->calloc(count, size) : allocate_zeros(*allocator, bytes);
+  const bool overflows = __builtin_mul_overflow(count, size, &bytes);
+  return !overflows && is_large(bytes) ? allocate_zeros(*allocator, bytes) : allocator->calloc(count, size);
 }
 
 [[gnu::visibility("default")]] void* realloc(void* data, std::size_t bytes) {
@@ -143,25 +138,27 @@ extern "C" {
 
 [[gnu::visibility("default")]] void* memalign(std::size_t alignment, std::size_t bytes) {
   const Allocator* const allocator = next();
-  return allocator == nullptr ? nullptr : allocate_pages(alignment, bytes, allocator->memalign);
+  if (allocator == nullptr) return nullptr;
+  return is_large(bytes) ? allocate_pages(*allocator, alignment, bytes)
+                         : allocator->memalign(alignment, bytes);
 }
 
 [[gnu::visibility("default")]] void* aligned_alloc(std::size_t alignment, std::size_t bytes) {
   const Allocator* const allocator = next();
-  return allocator == nullptr ? nullptr : allocate_pages(alignment, bytes, allocator->aligned_alloc);
+  if (allocator == nullptr) return nullptr;
+  return is_large(bytes) ? allocate_pages(*allocator, alignment, bytes)
+                         : allocator->aligned_alloc(alignment, bytes);
 }
 
 [[gnu::visibility("default")]] int posix_memalign(void** data, std::size_t alignment, std::size_t bytes) {
   const Allocator* const allocator = next();
   if (allocator == nullptr) return ENOMEM;
-  int error = 0;
-  void* const block = allocate_pages(alignment, bytes, [&](std::size_t aligned, std::size_t whole) {
-    void* allocated = nullptr;
-    error = allocator->posix_memalign(&allocated, aligned, whole);
-    return error == 0 ? allocated : nullptr;
-  });
-  if (error == 0) *data = block;
-  return error;
+  const bool is_valid = std::has_single_bit(alignment) && alignment % sizeof(void*) == 0;
+  if (!is_valid || !is_large(bytes)) return allocator->posix_memalign(data, alignment, bytes);
+  void* const block = allocate_pages(*allocator, alignment, bytes);
+  if (block == nullptr) return ENOMEM;
+  *data = block;
+  return 0;
 }
 
 }  // extern "C"
