@@ -270,8 +270,7 @@ void ProgramMemory::move(Place data, std::size_t bytes, const Context& context) 
   moved_.emplace(data, Moved{bytes, std::move(memory)});
 }
 
-/// The moved pages stay shared with the parent, whose other ranks write to them, until the child has copied
-/// them.
+/// A child shares the moved pages with its parent until it has copied them, so the parent waits for that.
 void ProgramMemory::before_fork() noexcept {
   moving_.lock();
   mutex_.lock();
@@ -286,7 +285,7 @@ void ProgramMemory::after_fork(bool is_child) noexcept {
     moves_ = false;
   }
   if (fork_pipe_[0] != -1) {
-    // The parent reads the end of the file once no process has the other end.
+    // The parent's read returns when the child closes the other end.
     close(fork_pipe_[1]);
     char nothing = 0;
     while (!is_child && read(fork_pipe_[0], &nothing, 1) == -1 && errno == EINTR) continue;
