@@ -2,8 +2,9 @@
 """Measures what an unmodified MPI program gains by libddl_mpi: runs mpi_collectives alternately with and without it, on
 this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI and oneCCL, and
 prints times and their ratios. A virtual machine's cores are near each other in some runs and far in others, which is a
-factor of two in small calls: on this host, a time is the median of the runs on cores of one kind, near or far. The
-machine should be otherwise idle."""
+factor of two in small calls: on this host, a time is the median of the runs on cores of one kind, near or far. Even
+there, runs of one program differ by a fifth in small calls, so these run more often. The machine should be otherwise
+idle."""
 
 import argparse
 import json
@@ -15,7 +16,9 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-HOST_SIZES = [16, 128, 1024, 16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+SMALL_SIZES = [16, 128, 1024]
+LARGE_SIZES = [16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
+ROUNDS_OF_SMALL = 8  # for each round of the large ones
 # A cache line goes there and back in 0.05 us between two threads of a core, in 0.1 between two cores with one third-level
 # cache, in 0.5 between two such caches (measured on a Zen 3 and a Zen 4).
 FAR_US = 0.25
@@ -48,7 +51,7 @@ def times_of(command, environment):
     return found, cores.pop() if len(cores) == 1 else "moved"
 
 
-def compare(where, ways, sizes, options, rounds, by_cores):
+def compare(where, ways, sizes, options, rounds, by_cores, rounds_of_oneccl=0):
     """Runs each way's command in turns, `rounds` times, and `by_cores` on until each way has half as many runs on cores
     that are alike, at most three times as often. Returns JSON rows with medians over these runs, and the times and cores
     of all; the ratio is that of the fastest MPI without libddl_mpi to the way "ddl"."""
@@ -64,7 +67,7 @@ def compare(where, ways, sizes, options, rounds, by_cores):
         if done >= rounds and fewest(kind) >= (rounds + 1) // 2:
             break
         for way, command in ways.items():
-            if way == "oneccl" and done >= rounds:
+            if way == "oneccl" and done >= rounds_of_oneccl:
                 continue
             times, found = times_of(command + [*options, *map(str, sizes)], environment)
             runs[way].append(times)
@@ -90,13 +93,13 @@ def compare(where, ways, sizes, options, rounds, by_cores):
 
 def print_table(rows):
     def series(row):
-        return row["where"], row["memory"], row["calls"]
+        return row["where"], row["cores"], row["memory"], row["calls"]
 
     for where in dict.fromkeys(map(series, rows)):
         chosen = [row for row in rows if series(row) == where]
         names = list(dict.fromkeys(row["collective"] for row in chosen))
         ways = [field for field in chosen[0] if field.endswith("_us")]
-        print(f"\n{where[0]}, {chosen[0]['cores']} cores, memory from {where[1]}, calls {where[2]}: the fastest MPI's time "
+        print(f"\n{where[0]}, {where[1]} cores, memory from {where[2]}, calls {where[3]}: the fastest MPI's time "
               f"divided by that with libddl_mpi ({', '.join(ways)})")
         print("| bytes | " + " | ".join(names) + " |")
         print("| --- " * (len(names) + 1) + "|")
@@ -134,7 +137,8 @@ def main():
                         help="of the cluster's ranks (default: %(default)s)")
     parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
     parser.add_argument("--barriers", action="store_true", help="a barrier before each call, not calls back to back")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each way, more if its cores moved (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each way, on this host 8 times as many of small calls "
+                        "and more if its cores moved (default: %(default)s)")
     parser.add_argument("--intel", type=pathlib.Path, metavar="DIR",
                         help="also Intel MPI and oneCCL, on this host: a Python environment with `pip install impi-rt "
                         "impi-devel oneccl oneccl-devel`; oneCCL is not in the ratio")
@@ -174,8 +178,10 @@ def main():
                 launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
                 peers = {way: ["env", f"LD_LIBRARY_PATH={intel}/lib", "CCL_ATL_TRANSPORT=mpi",
                                f"{intel}/bin/mpiexec", "-n", str(ranks), path] for way, path in programs.items()}
-                rows += compare(f"one host, {ranks} processes", ways(launch) | peers, HOST_SIZES,
-                                options + ["--iterations", "5"], arguments.rounds, by_cores=True)
+                for sizes, often in ((SMALL_SIZES, ROUNDS_OF_SMALL), (LARGE_SIZES, 1)):
+                    rows += compare(f"one host, {ranks} processes", ways(launch) | peers, sizes,
+                                    options + ["--iterations", "5"], often * arguments.rounds, by_cores=True,
+                                    rounds_of_oneccl=arguments.rounds)
     print_table(rows)
     if arguments.json:
         with open(arguments.json, "a") as out:
