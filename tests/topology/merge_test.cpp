@@ -79,6 +79,22 @@ TEST(Merge, SpreadsCpuRanksOverThePackages) {
   EXPECT_EQ(merge(std::span(&host, 1), std::vector<int>(50, 0), NodeKind::cpu).devices().size(), 50u);
 }
 
+// Plans would have more phases than they need, and crowded ranks wait for one another in each.
+TEST(Merge, CpuRanksThatTakeTurnsShareACoresBandwidthAndWait) {
+  const std::vector<HostDescription> hosts = {two_sockets("a")};
+  const auto link_of_rank_0 = [&](std::size_t ranks) {
+    const Topology topology = merge(hosts, std::vector<int>(ranks, 0), NodeKind::cpu);
+    return link_between(topology, "h0/cpu0", "h0/package0", LinkKind::memory);
+  };
+  const std::optional<Link> alone = link_of_rank_0(8);
+  const std::optional<Link> crowded = link_of_rank_0(24);  // 3 for each CPU
+  ASSERT_TRUE(alone && crowded);
+  EXPECT_DOUBLE_EQ(alone->bandwidth, 24);
+  EXPECT_DOUBLE_EQ(alone->latency, 0.1);
+  EXPECT_DOUBLE_EQ(crowded->bandwidth, 24 / 3.0);
+  EXPECT_DOUBLE_EQ(crowded->latency, 0.1 + 2 * 1.0);  // 1 us for each other rank
+}
+
 // A discovered AC922 would differ from the preset.
 TEST(Merge, JoinsGpusByTheirNvlinks) {
   HostDescription host = two_sockets("a");

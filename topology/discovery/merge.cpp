@@ -238,14 +238,21 @@ class Merger {
 
   void add_cpus(const HostDescription& host, std::span<const int> ranks) {
     std::vector<int> package_of_core;
+    std::size_t cpus = 0;
     for (std::size_t i = 0; i < packages_.size(); ++i) {
       const int cores = std::max(1, host.packages[i].cores);
       package_of_core.insert(package_of_core.end(), as_index(cores), packages_[i]);
+      cpus += host.packages[i].cpus.size();
     }
+    // Ranks that take turns on a CPU share its bandwidth, and wait for one another.
+    const double turns = std::max(
+        1.0, static_cast<double>(ranks.size()) / static_cast<double>(std::max<std::size_t>(cpus, 1)));
+    const double bandwidth = figures::memory_bandwidth / turns;
+    const double latency = figures::memory_latency + (turns - 1) * figures::turn_latency;
     for (std::size_t i = 0; i < ranks.size(); ++i) {
       const int package = package_of_core[i * package_of_core.size() / ranks.size()];
-      link_device(add_device(ranks[i], fmt::format("cpu{}", i)), package, LinkKind::memory,
-                  figures::memory_bandwidth, figures::memory_latency, Duplex::half);
+      link_device(add_device(ranks[i], fmt::format("cpu{}", i)), package, LinkKind::memory, bandwidth,
+                  latency, Duplex::half);
     }
   }
 

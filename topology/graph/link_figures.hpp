@@ -16,6 +16,9 @@ constexpr double network_latency = 1.35;  // NIC to switch
 constexpr double nvlink_to_package_latency = 0.4;
 constexpr double socket_latency = 0.3;
 constexpr double memory_latency = 0.1;
+// The wait for another rank on the same CPU: half of a change of processes, because a message between ranks
+// crosses two links. From small collectives of 4 ranks on 2 CPUs of a Zen 4.
+constexpr double turn_latency = 1;
 constexpr double tcp_network_latency = 12.0;
 
 // Bandwidths in GB/s, one direction.

@@ -117,10 +117,10 @@ struct DiscoveryOptions {
 
 /// Describes the machine that this process runs on: the CPU and its packages from hwloc, NICs and the PCI
 /// tree from sysfs, all GPUs and NVLinks from NVML. The CPUs are those that the process's cpuset allows,
-/// whatever core the process is bound to, so that all ranks of a host find the same. Missing information leaves
-/// a note, not an error; a machine without NVML has no GPUs, and a note. Throws `io` if hwloc cannot read the
-/// machine, and `invalid_argument` for a bad `hwloc_synthetic`. Takes a few milliseconds; some tens with GPUs.
-/// Any thread.
+/// whatever core the process is bound to, so that all ranks of a host find the same. Missing information
+/// leaves a note, not an error; a machine without NVML has no GPUs, and a note. Throws `io` if hwloc cannot
+/// read the machine, and `invalid_argument` for a bad `hwloc_synthetic`. Takes a few milliseconds; some tens
+/// with GPUs. Any thread.
 HostDescription discover_host(const DiscoveryOptions& options = {});
 
 /// JSON text that `host_description_from_json` reads back to an equal value.
@@ -143,8 +143,9 @@ HostDescription host_description_from_json(std::string_view text, std::string_vi
 /// a host without an interface gets one named "nic0". All NICs are linked to one switch.
 ///
 /// Bandwidths and latencies are those of topology/graph/link_figures.hpp for the kind of link, or what the
-/// machine reports: PCIe lanes and their speed, a NIC's rate, a number of NVLinks. Nothing is measured. See
-/// topology/README.md.
+/// machine reports: PCIe lanes and their speed, a NIC's rate, a number of NVLinks. If a host has more CPU
+/// ranks than logical CPUs, its ranks take turns, and have less bandwidth and more latency to memory. Nothing
+/// is measured. See topology/README.md.
 ///
 /// `gpu_of_rank`: the GPU of each rank, found in its host's description by its PCI address; a GPU that is not
 /// there is added as described here. Ranks that name the same GPU become devices "h0/gpu0.0", "h0/gpu0.1" on
