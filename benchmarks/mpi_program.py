@@ -16,9 +16,10 @@ import sys
 import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
-SMALL_SIZES = [16, 128, 1024]
-LARGE_SIZES = [16384, 65536, 262144, 1 << 20, 4 << 20, 16 << 20, 64 << 20]
-ROUNDS_OF_SMALL = 8  # for each round of the large ones
+# Sizes, runs in each round, iterations in each run.
+HOST_RUNS = [([16, 128, 1024], 8, 20),
+             ([16384, 65536, 262144, 1 << 20], 1, 20),
+             ([4 << 20, 16 << 20, 64 << 20], 1, 5)]
 # A cache line goes there and back in 0.05 us between two threads of a core, in 0.1 between two cores with one third-level
 # cache, in 0.5 between two such caches (measured on a Zen 3 and a Zen 4).
 FAR_US = 0.25
@@ -178,10 +179,10 @@ def main():
                 launch = ["mpirun", "--oversubscribe", "--bind-to", "none", "-n", str(ranks)]
                 peers = {way: ["env", f"LD_LIBRARY_PATH={intel}/lib", "CCL_ATL_TRANSPORT=mpi",
                                f"{intel}/bin/mpiexec", "-n", str(ranks), path] for way, path in programs.items()}
-                for sizes, often in ((SMALL_SIZES, ROUNDS_OF_SMALL), (LARGE_SIZES, 1)):
+                for sizes, runs, iterations in HOST_RUNS:
                     rows += compare(f"one host, {ranks} processes", ways(launch) | peers, sizes,
-                                    options + ["--iterations", "5"], often * arguments.rounds, by_cores=True,
-                                    rounds_of_oneccl=arguments.rounds)
+                                    options + ["--iterations", str(iterations)], runs * arguments.rounds,
+                                    by_cores=True, rounds_of_oneccl=arguments.rounds)
     print_table(rows)
     if arguments.json:
         with open(arguments.json, "a") as out:
