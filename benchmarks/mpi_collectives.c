@@ -1,5 +1,5 @@
 /* Times MPI's collectives. A plain MPI program, to be run with and without libddl_mpi (mpi_program.py).
- *   mpi_collectives [--allocated] [--barriers] [--direct] [--iterations N] BYTES...
+ *   mpi_collectives [--allocated] [--barriers] [--iterations N] BYTES...
  * A line for each collective and size: its name, the bytes of the largest buffer of a rank, and the median over
  * iterations of the slowest rank's time in us. All ranks start an iteration after a barrier, which is not part of
  * its time; in an iteration there are 20 calls back to back, 5 from 64 KiB on; with --barriers, each after a barrier.
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-static int rank, size, barriers, direct;
+static int rank, size, barriers;
 
 /* A barrier of one host's ranks that is the same for all MPIs: how far apart ranks leave MPI_Barrier is a good part of
  * a small call's time, and differs from MPI to MPI. */
@@ -24,21 +24,22 @@ struct meeting {
   _Alignas(64) atomic_int round;
 };
 static struct meeting* meeting; /* null: the ranks do not share memory, and MPI_Barrier is used */
-static int takes_turns;         /* more ranks than processors */
+static MPI_Win window;
+static int takes_turns; /* more ranks than processors */
 
 static void open_meeting(void) {
   MPI_Comm host;
-  MPI_Win window;
   MPI_Aint bytes;
   int ranks, unit;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &host);
   MPI_Comm_size(host, &ranks);
-  if (ranks == size) { /* else the communicator stays: to free it is collective, and the window needs it */
+  if (ranks == size) {
     MPI_Win_allocate_shared(rank == 0 ? 4096 : 0, 1, MPI_INFO_NULL, host, &meeting, &window);
     MPI_Win_shared_query(window, 0, &bytes, &unit, &meeting);
     takes_turns = size > sysconf(_SC_NPROCESSORS_ONLN);
     if (rank == 0) memset(meeting, 0, sizeof *meeting);
   }
+  MPI_Comm_free(&host);
   PMPI_Barrier(MPI_COMM_WORLD);
 }
 
@@ -65,18 +66,15 @@ enum kind { allreduce, bcast, reduce_scatter, allgather, reduce, kinds };
 static const char* const names[kinds] = {"MPI_Allreduce", "MPI_Bcast", "MPI_Reduce_scatter_block",
                                          "MPI_Allgather", "MPI_Reduce"};
 
-/* With MPI's own functions, if `is_direct`: past a library that has replaced them. */
-static void call(enum kind kind, int is_direct, float* in, float* out, int count) {
+static void call(enum kind kind, float* in, float* out, int count) {
   const MPI_Comm all = MPI_COMM_WORLD;
   const int each = count / size;
   switch (kind) {
-    case allreduce: (is_direct ? PMPI_Allreduce : MPI_Allreduce)(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
-    case bcast: (is_direct ? PMPI_Bcast : MPI_Bcast)(in, count, MPI_FLOAT, 0, all); break;
-    case reduce_scatter:
-      (is_direct ? PMPI_Reduce_scatter_block : MPI_Reduce_scatter_block)(in, out, each, MPI_FLOAT, MPI_SUM, all);
-      break;
-    case allgather: (is_direct ? PMPI_Allgather : MPI_Allgather)(in, each, MPI_FLOAT, out, each, MPI_FLOAT, all); break;
-    default: (is_direct ? PMPI_Reduce : MPI_Reduce)(in, out, count, MPI_FLOAT, MPI_SUM, 0, all); break;
+    case allreduce: MPI_Allreduce(in, out, count, MPI_FLOAT, MPI_SUM, all); break;
+    case bcast: MPI_Bcast(in, count, MPI_FLOAT, 0, all); break;
+    case reduce_scatter: MPI_Reduce_scatter_block(in, out, each, MPI_FLOAT, MPI_SUM, all); break;
+    case allgather: MPI_Allgather(in, each, MPI_FLOAT, out, each, MPI_FLOAT, all); break;
+    default: MPI_Reduce(in, out, count, MPI_FLOAT, MPI_SUM, 0, all); break;
   }
 }
 
@@ -157,13 +155,13 @@ static void print_cores(void) {
 }
 
 /* The slowest rank's time of a call, in us. */
-static double time_of(enum kind kind, int is_direct, float* in, float* out, int count) {
+static double time_of(enum kind kind, float* in, float* out, int count) {
   const int calls = count * sizeof(float) < 64 * 1024 ? 20 : 5;
   double time = 0;
   for (int k = 0; k < calls;) {
     meet();
     const double start = MPI_Wtime();
-    do call(kind, is_direct, in, out, count);
+    do call(kind, in, out, count);
     while (++k < calls && !barriers);
     time += (MPI_Wtime() - start) / calls * 1e6;
   }
@@ -171,20 +169,16 @@ static double time_of(enum kind kind, int is_direct, float* in, float* out, int 
   return time;
 }
 
-/* Median times of calls, and of direct ones, which take turns with them. */
-static void find_medians(enum kind kind, float* in, float* out, int count, int iterations, double medians[2]) {
-  double* times = malloc(2 * (size_t)iterations * sizeof(double));
+static double median_of(enum kind kind, float* in, float* out, int count, int iterations) {
+  double* times = malloc((size_t)iterations * sizeof(double));
   for (int i = -2; i < iterations; ++i) {
-    for (int d = 0; d <= direct; ++d) {
-      const double time = time_of(kind, d, in, out, count);
-      if (i >= 0) times[d * iterations + i] = time;
-    }
+    const double time = time_of(kind, in, out, count);
+    if (i >= 0) times[i] = time;
   }
-  for (int d = 0; d <= direct; ++d) {
-    qsort(times + d * iterations, (size_t)iterations, sizeof(double), by_value);
-    medians[d] = times[d * iterations + iterations / 2];
-  }
+  qsort(times, (size_t)iterations, sizeof(double), by_value);
+  const double median = times[iterations / 2];
   free(times);
+  return median;
 }
 
 static const char help[] =
@@ -193,12 +187,11 @@ static const char help[] =
   "  mpirun -n 2 -x LD_PRELOAD=libddl_mpi.so mpi_collectives 1024 1048576\n\n"
   "  --allocated      memory from MPI_Alloc_mem; default: from malloc\n"
   "  --barriers       a barrier before each call, as in a program that computes in between\n"
-  "  --direct         also times MPI's own functions, in turns with those of the library that was preloaded, in the same\n"
-  "                   processes: a last column\n"
   "  --iterations N   default 20\n\n"
   "A line for each collective and size: its name, the bytes of a rank's largest buffer, the median over iterations of\n"
   "the slowest rank's time in us, and whether the result was right. All ranks start an iteration after a barrier,\n"
   "which is not part of its time; an iteration is 20 calls back to back, 5 from 64 KiB on, or each after a barrier.\n"
+  "Barriers are the program's own, in memory that the ranks share; between hosts, MPI_Barrier.\n"
   "The first line and the last one are \"cores\", and a cache line's time in us from the first processor to the second and\n"
   "back (0: there is no second one): a virtual machine's cores may move.\n";
 
@@ -214,12 +207,11 @@ int main(int argc, char** argv) {
   for (; first < argc && argv[first][0] == '-'; ++first) {
     if (strcmp(argv[first], "--allocated") == 0) allocated = 1;
     else if (strcmp(argv[first], "--barriers") == 0) barriers = 1;
-    else if (strcmp(argv[first], "--direct") == 0) direct = 1;
     else if (strcmp(argv[first], "--iterations") == 0 && first + 1 < argc) iterations = atoi(argv[++first]);
     else first = argc;
   }
   if (first >= argc || iterations < 1) {
-    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--barriers] [--direct] [--iterations N] BYTES...; --help says more\n");
+    if (rank == 0) fprintf(stderr, "mpi_collectives: expected [--allocated] [--barriers] [--iterations N] BYTES...; --help says more\n");
     MPI_Finalize();
     return 2;
   }
@@ -243,13 +235,11 @@ int main(int argc, char** argv) {
     for (int kind = 0; kind < kinds; ++kind) {
       for (int i = 0; i < count; ++i) in[i] = (float)(rank + 1);
       memset(out, 0, bytes);
-      call((enum kind)kind, 0, in, out, count);
+      call((enum kind)kind, in, out, count);
       int right = is_right((enum kind)kind, in, out, count);
       PMPI_Allreduce(MPI_IN_PLACE, &right, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-      double medians[2];
-      find_medians((enum kind)kind, in, out, count, iterations, medians);
-      if (rank == 0) printf("%s %zu %.3f %s", names[kind], bytes, medians[0], right ? "right" : "WRONG");
-      if (rank == 0) direct ? printf(" %.3f\n", medians[1]) : printf("\n");
+      const double median = median_of((enum kind)kind, in, out, count, iterations);
+      if (rank == 0) printf("%s %zu %.3f %s\n", names[kind], bytes, median, right ? "right" : "WRONG");
       fflush(stdout);
     }
     if (allocated) {
@@ -261,6 +251,7 @@ int main(int argc, char** argv) {
     }
   }
   print_cores();
+  if (meeting != NULL) MPI_Win_free(&window);
   MPI_Finalize();
   return 0;
 }

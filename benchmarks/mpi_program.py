@@ -3,8 +3,8 @@
 this host (2 and 4 processes) or on the emulated cluster (4x4), and with --intel also by Intel MPI and oneCCL, and
 prints times and their ratios. A virtual machine's cores are near each other in some runs and far in others, which is a
 factor of two in small calls: on this host, a time is the median of the runs on cores of one kind, near or far. Even
-there, runs of one program differ by a fifth in small calls, so these run more often. The machine should be otherwise
-idle."""
+there, runs of one program differ by a fifth and more in small calls, so these run more often. The machine should be
+otherwise idle."""
 
 import argparse
 import json
@@ -18,7 +18,7 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 # Sizes, runs in each round, iterations in each run.
 HOST_RUNS = [([16, 128, 1024], 8, 20),
-             ([16384, 65536, 262144, 1 << 20], 1, 20),
+             ([16384, 65536, 262144, 1 << 20], 3, 20),
              ([4 << 20, 16 << 20, 64 << 20], 1, 5)]
 # A cache line goes there and back in 0.05 us between two threads of a core, in 0.1 between two cores with one third-level
 # cache, in 0.5 between two such caches (measured on a Zen 3 and a Zen 4).
@@ -138,8 +138,8 @@ def main():
                         help="of the cluster's ranks (default: %(default)s)")
     parser.add_argument("--allocated", action="store_true", help="memory from MPI_Alloc_mem, not malloc")
     parser.add_argument("--barriers", action="store_true", help="a barrier before each call, not calls back to back")
-    parser.add_argument("--rounds", type=int, default=3, help="runs of each way, on this host 8 times as many of small calls "
-                        "and more if its cores moved (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each way; on this host 8 times as many up to 1 KiB, "
+                        "3 times up to 1 MiB, more if its cores moved, and a third of oneCCL (default: %(default)s)")
     parser.add_argument("--intel", type=pathlib.Path, metavar="DIR",
                         help="also Intel MPI and oneCCL, on this host: a Python environment with `pip install impi-rt "
                         "impi-devel oneccl oneccl-devel`; oneCCL is not in the ratio")
@@ -182,7 +182,7 @@ def main():
                 for sizes, runs, iterations in HOST_RUNS:
                     rows += compare(f"one host, {ranks} processes", ways(launch) | peers, sizes,
                                     options + ["--iterations", str(iterations)], runs * arguments.rounds,
-                                    by_cores=True, rounds_of_oneccl=arguments.rounds)
+                                    by_cores=True, rounds_of_oneccl=(arguments.rounds + 2) // 3)
     print_table(rows)
     if arguments.json:
         with open(arguments.json, "a") as out:
